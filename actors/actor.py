@@ -1,24 +1,19 @@
 """What an actor is: a state with a named phase, a table of transitions, and the deadline that follows.
 
-An actor answers each event with its next state and with decisions. The answer depends on the actor's *phase*,
-so it has one table, whose rows read
+An actor answers each event with its next state and with decisions, by a table whose rows read: in these
+phases | on this event | this handler | leads to | decides. The phase follows from the state
+(`Transitions.phase_of`), so the two cannot disagree.
 
-    in these phases | on this event | this handler | leads to | decides
-
-The phase follows from the state (`Transitions.phase_of`), so the two cannot disagree.
-
-`Transitions` accepts only a complete table: each pair of phase and event has one row. "No effect" is a row
-too, `IGNORED`. So a forgotten pair fails when the program starts, and not in the first shutdown that meets
-it.
-
-Where a row leads and what it may decide is for readers and diagrams (`docs/tools/draw_actors.py`), and for
-`docs/dispatch.txt`. `Transitions.check` compares it with the handler in every test and simulated world.
+`Transitions` accepts only a complete table: each pair of phase and event has one row ("no effect" is
+`IGNORED`). So a forgotten pair fails when the program starts, and not in the first shutdown that meets it.
+Where a row leads and what it may decide is for readers, diagrams (`docs/tools/draw_actors.py`) and
+`docs/dispatch.txt`; `Transitions.check` compares it with the handler in every test and simulated world.
 
 An actor with two tasks side by side, such as a lock and a shutdown, has two *regions* (a statechart's
-orthogonal regions). It is in one phase of each: ``armed+preparing``. A row names phases of the region that
-its event concerns, and stands for all pairs with them; it may lead to phases of either region.
+orthogonal regions), and is in one phase of each: ``armed+preparing``. A row names phases of the region that
+its event concerns, and stands for all pairs with them; it may lead to phases of either.
 
-A handler does not test its row's phases again. An event with two meanings in two phases has two handlers.
+A handler does not test its row's phases again: an event with two meanings has two handlers.
 """
 
 from __future__ import annotations
@@ -102,8 +97,6 @@ class Transitions:
     """One actor's table. Raises ValueError on an unknown phase, and on a pair with no row, or two.
 
     ``phases`` are names, or the names of each region; ``phase_of`` gives one of each, joined by `AND`.
-    ``handlers``: phase -> event -> handler. ``rows`` has the same pairs, ``table`` each row once, ``events``
-    the events in the order of the rows.
     """
 
     def __init__(
@@ -178,8 +171,8 @@ class Transitions:
         for made in map(type, decisions):
             if made not in declared:
                 raise UndeclaredTransition(f"{at} has decided {made.__name__}: its row does not say so")
-        # msgspec leaves out a default by identity: an equal text is encoded. A decoder makes one text of each
-        # literal, so after a restart the same value is left out, and a replay finds other bytes.
+        # msgspec leaves out a default by identity. A decoder makes one text of each literal, so after a
+        # restart an equal text is left out, and a replay finds other bytes.
         values: tuple[msgspec.Struct, ...] = (after, *decisions)
         for each in values:
             for name, default in _text_defaults(type(each)):
@@ -252,7 +245,7 @@ class ActorType(NamedTuple):
     """``deadline``: when the actor wants a `Tick`. ``done``: it may be dropped at an episode's end.
 
     ``afresh``: the state after a failure, from the last state, the time, whether an episode is open, and the
-    process's start, if that is the fact. None: not yet.
+    process's start, if that is the fact; None: not yet.
     """
 
     name: str

@@ -1,10 +1,10 @@
 """ConfigReconciler: the configuration, logind's grant, and the gap between them.
 
-The kubelet refuses to work with a grant that is too small (kubernetes#102818). Here that is a warning and a
-smaller plan. A drop-in raises the grant, and never lowers what other files ask for.
+A grant that is too small is a warning and a smaller plan (the kubelet refuses to work: kubernetes#102818). A
+drop-in raises the grant, and never lowers what other files ask for.
 
-Two regions: a shutdown keeps the configuration that it began with, so a new one waits; one drop-in order runs
-at a time, and is tried again some time after a failure.
+Two regions: a shutdown keeps the configuration that it began with; one drop-in order runs at a time, and is
+tried again after a failure.
 """
 
 from __future__ import annotations
@@ -144,8 +144,8 @@ def _reconcile(state: ConfigState, decisions: list[Event]) -> Result:
         if assessed != state.assessed:
             state = replace(state, assessed=assessed)
             decisions.append(assessed)
-    # While logind prepares, a file changes its property, but not its timer: the property would be wrong for
-    # this shutdown. One order at a time: a reading does not show which of two orders it follows.
+    # While logind prepares, a file changes its property, but not its timer. One order at a time: a reading
+    # does not show which of two it follows.
     files = state.drop_ins
     blocked = state.in_episode or state.preparing or drop_in_phase(state) != "at-rest"
     if files is None or blocked or state.settings is None:
@@ -195,7 +195,6 @@ def _drop_in_ended(state: ConfigState, event: facts.OrderEnded, now: int) -> Res
     if event.key != state.order_open:
         return state, ()
     retry_at_ns = NEVER_NS if event.result == "done" else now + RETRY_NS
-    # The reading may be from before or after the write, so it is compared only now.
     again = state.read_meanwhile and event.result == "done"
     state = replace(state, order_open="", retry_at_ns=retry_at_ns, read_meanwhile=False)
     return _reconcile(state, []) if again else (state, ())

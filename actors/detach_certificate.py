@@ -1,8 +1,8 @@
 """The detach certificate: may others detach this node's volumes? Yes, if every pod was seen to end for good.
 
 The second of the three machines of `actors.node_status`. It counts the pods' ends, and follows whether the
-kubelet may start a pod again. After the last end it has the mounts read and publishes the certificate. In
-doubt it is unsafe. When a later finding changes it, certificate and mark "drained" are published anew.
+kubelet may start a pod again. After the last end it has the mounts read and publishes the certificate, unsafe
+in doubt. A later finding publishes certificate and mark "drained" anew.
 """
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ def _then_ask(note: Handler) -> Handler:
 
 
 def _then_certify(note: Handler) -> Handler:
-    """Run ``note``. If it changes whether all pods have ended, publish the certificate and the mark anew."""
+    """Run ``note``. Publish anew if it changes whether all pods have ended."""
 
     def handle(state: CertificateState, event: Event, now: int) -> Result:
         before, (state, made) = state.all_ended, note(state, event, now)

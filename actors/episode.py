@@ -3,13 +3,9 @@
     idle -> listing -> waves -> draining -> flushing -> released
                                  (any) -> cancelling -> idle
 
-``listing`` takes the inventory. ``waves`` makes the plan and runs the waves in ascending priority (KEP-2712);
-empty ones cost no time. ``draining`` waits for stragglers, and on a node for late pods. ``flushing`` delivers
-statuses until the lock is released. ``cancelling`` finishes what has begun. Under ``elastic`` a wave's unused
-time goes to the next one.
-
-The file: the state and the table; the plan and the waves; listings and late pods; a start of the daemon (the
-table in `actors.policy.resume`); the beginning; the end.
+``waves`` runs the plan's waves in ascending priority (KEP-2712); empty ones cost no time, and under
+``elastic`` a wave's unused time goes to the next one. ``draining`` waits for stragglers, and on a node for
+late pods. ``flushing`` delivers statuses until the lock is released. ``cancelling`` finishes what has begun.
 """
 
 from __future__ import annotations
@@ -235,7 +231,7 @@ def _without_shutdown(state: EpisodeState) -> EpisodeState:
 # --- the plan ----------------------------------------------------------------------------------
 
 #: A kubelet that works has begun to stop a deleted pod by then, beside a hundred others. A younger deletion
-#: gets our stop signal, which may be its second.
+#: gets our stop signal, perhaps its second.
 BEGINS_NS = NS_PER_SECOND
 
 
@@ -419,8 +415,8 @@ def _too_late_listed(state: EpisodeState, now: int) -> Result:
 
 
 def _joined(state: EpisodeState, event: f.PodJoined, now: int) -> Result:
-    """A pod that the kubelet admitted in the shutdown, or that ended and was started again: plan it. For a
-    pod that has not ended, the HookActor goes on.
+    """A pod that the kubelet admitted in the shutdown, or started again: plan it. For a pod that has not
+    ended, the HookActor goes on.
     """
     uid = event.pod.uid
     if uid in state.pods:
@@ -454,8 +450,8 @@ def _joined_too_late(state: EpisodeState, event: f.PodJoined, now: int) -> Resul
 
 
 def _kubelet_stopped(state: EpisodeState, event: d.KubeletStopped, now: int) -> Result:
-    """The last look must come after the kubelet's stop: until then it may have started ended containers
-    again. In ``listing`` the plan has its own look.
+    """The last look must come after the kubelet's stop: until then it may start ended containers again. In
+    ``listing`` the plan has its own look.
     """
     state = replace(state, kubelet_stopping=False)
     if state.phase == "listing":
@@ -472,7 +468,6 @@ def _listing_ended(state: EpisodeState, event: f.OrderEnded, now: int) -> Result
     if event.result == "unknown":
         state, order = _list_for_plan(state, now)
         return state, [order]
-    # A third try would take the release's time.
     if state.listing_failed:
         return _plan_waves(state, now, listed=False)
     state, order = _list_pods(replace(state, listing_failed=True), refresh=True)
@@ -490,9 +485,7 @@ def _refresh_ended(state: EpisodeState, event: f.OrderEnded, now: int) -> Result
 
 
 def _late_pods(state: EpisodeState, now: int) -> Result:
-    """Late pods join their wave, or the running one. In ``draining`` a skipped empty wave begins after all. A
-    pod of the cancelled shutdown joins this one.
-    """
+    """Late pods join their wave or the running one; in ``draining`` a skipped empty wave begins after all."""
     decisions: list[Event] = []
     unplanned = _unplanned(state)
     found = {pod.uid: pod for pod in unplanned}
@@ -563,8 +556,8 @@ def _config_adopted(state: EpisodeState, event: d.ConfigAdopted, now: int) -> Re
 
 
 def _daemon_started(state: EpisodeState, event: f.DaemonStarted, now: int) -> Result:
-    """An open shutdown of another boot, or userspace, is closed: its pods are gone. ``previous`` says how it
-    ended. How far that boot came is kept until the machine reports its end.
+    """An open shutdown of another boot, or userspace, is closed: its pods are gone. How far that boot came is
+    kept until the machine reports its end.
     """
     same_boot = event.boot_id == state.boot_id
     same_userspace = same_boot and event.userspace_id == state.userspace_id
@@ -609,8 +602,7 @@ def _daemon_started(state: EpisodeState, event: f.DaemonStarted, now: int) -> Re
         if last != "open":
             outcome = "complete" if last == "released" else "cancelled"
         closed = [d.EpisodeClosed(outcome=outcome, last_wave=state.wave)]
-    # In this order: fates, then the close, which ends the shutdown's record; the other actors adopt their
-    # configuration at the close.
+    # In this order: fates, then the close, which ends the shutdown's record.
     return replace(_without_shutdown(state), carried={}), [*unseen, *closed, resumed]
 
 

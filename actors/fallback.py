@@ -2,16 +2,14 @@
 
 While all is well, it only knows the shutdown's times. When an actor that ends pods fails, all of them fail,
 and the fallback leads: it takes over the pods that have not ended, from the actors' last states
-(`system.Rescue`). In ascending priority each pod gets its stop signal, the rest of its grace, and SIGKILL;
-then the next wave begins. The statuses and the release follow as always, at the latest at ``release_by_ns``.
-Without a plan it lists the pods itself, as one wave. After a failure of another actor, the release comes 2 s
-after the last pod's end.
+(`system.Rescue`). In ascending priority each pod gets its stop signal, the rest of its grace, and SIGKILL.
+The statuses and the release follow as always, at the latest at ``release_by_ns``. Without a plan it lists the
+pods itself, as one wave. After a failure of another actor, the release comes 2 s after the last pod's end.
 
 What this gives up: a defect at one pod costs all pods their hooks, autopsies and order between containers.
 Pods and containers that start later get no stop, and no pod can be hurried. A cancel closes the shutdown at
-once: a pod that has its stop signal may run on. In mode observe the kubelet ends the pods, and their fates
-are unknown. A shutdown that the fallback opens has no names in its trace. The fallback imports no actor that
-it replaces.
+once: a pod that has its stop signal may run on. In mode observe the pods' fates are unknown. A shutdown that
+the fallback opens has no names in its trace. The fallback imports no actor that it replaces.
 """
 
 from __future__ import annotations
@@ -208,7 +206,7 @@ def _failed(state: FallbackState, event: d.ActorFailed, now: int) -> Result:
         opened, began = _open(replace(closed, detected=state.detected), event, now)
         return opened, [*made, *end, *began]
     if state.phase == "ended" and not cancelled:
-        # The actor failed at PodsEnded: pods that had no fate by then get it here.
+        # The actor failed at PodsEnded: pods without a fate get it here.
         state, end = _end_unfinished(state, now)
         return state, [*made, *end]
     return (state, made) if cancelled or state.phase != "watching" else _engage(state, event, now, made)
@@ -416,7 +414,6 @@ def _withdrawn(state: FallbackState, event: d.ShutdownWithdrawn, now: int) -> Re
 
 
 def _close(state: FallbackState, now: int) -> tuple[FallbackState, list[Event]]:
-    """A cancel, in one step: no pod is followed any further."""
     reason: Literal["cancelled", "did-not-go-down"] = "did-not-go-down" if state.released else "cancelled"
     made: list[Event] = [d.ShutdownCancelled(reason=reason)] if state.phase == "withdrawn" else []
     for pod in state.pods.values():
@@ -451,7 +448,6 @@ def _answer_start(state: FallbackState, now: int) -> tuple[FallbackState, list[E
 
 
 def _at_home(state: FallbackState) -> FallbackState:
-    """The start has its answer."""
     start = state.start
     home = state.home if start is None else f"{start.boot_id}/{start.userspace_id}"
     return replace(state, start=None, home=home)

@@ -7,9 +7,6 @@
 All containers begin at once. Sidecars run their hooks with the others and get their signals last, in reverse
 order, as by the kubelet. A container may exit in any phase. A pod whose stop has begun is finished after a
 cancel too.
-
-The file: the state and the table; one container's steps; the containers' turns; the fate; a pod that the
-kubelet ends, and its hand-over; the other handlers.
 """
 
 from __future__ import annotations
@@ -379,7 +376,7 @@ def examine_container(down: ContainerState) -> ContainerStep:
 def overdue_ns(now: int, deadline_ns: int, limit_ns: int) -> int:
     """When a deleted pod that still runs proves that its kubelet has failed.
 
-    A delete gives at least a second. A container has 2 s after a hook that took all of the grace, and the
+    A delete gives at least a second, a container has 2 s after a hook that took all of the grace, and the
     kubelet needs time to act. A container without a signal gets one before the last possible SIGKILL.
     """
     grace_until_ns = max(deadline_ns, now + GRACE_NS_MIN)
@@ -434,9 +431,9 @@ def limit_container(down: ContainerState, limit_ns: int) -> ContainerState:
     return replace(down, limit_ns=limit_ns, kill_at_ns=min(down.kill_at_ns, last_ns))
 
 
-# The outcomes of a container's orders. ``unknown``: the daemon died before the outcome. A hook then counts as
-# spent, because running it twice may do harm. Stop signal and SIGKILL are repeated: without them the pod
-# loses its grace, or the machine its time.
+# ``unknown``: the daemon died before the outcome. A hook then counts as spent, because running it twice may
+# do harm. Stop signal and SIGKILL are repeated: without them the pod loses its grace, or the machine its
+# time.
 
 
 def _hook_order_ended(down: ContainerState, event: f.OrderEnded, key: OrderKey, now: int) -> ContainerStep:
@@ -487,8 +484,8 @@ ORDER_ENDED_BY_KIND: dict[str, Callable[[ContainerState, f.OrderEnded, OrderKey,
 def _each_container(
     state: PodState, now: int, phase: str, step: Callable[[ContainerState], ContainerStep]
 ) -> Result:
-    """Apply ``step`` to every container in ``phase`` ("" for all), stop the containers whose turn has come,
-    and end the pod when all have exited.
+    """Apply ``step`` to every container in ``phase`` ("" for all), stop those whose turn has come, and end
+    the pod when all have exited.
     """
     decisions: list[Event] = []
     downs = list(state.downs)
@@ -601,7 +598,6 @@ def _describe_fate(state: PodState, now: int) -> tuple[d.PodOutcome, str]:
 
 
 def _was_killed(down: ContainerState) -> bool:
-    """A runtime reports SIGKILL as 128 + 9."""
     return down.exit_signal == "SIGKILL" or down.exit_code == 137
 
 
@@ -644,8 +640,7 @@ def _hook_notes(downs: Sequence[ContainerState]) -> str:
 # --- a pod that the kubelet ends, deleted or by itself -------------------------------------------
 
 # The containers' ends show what the kubelet does. A pod that outlives its delete's grace proves a failed
-# kubelet: it is handed over, and Ebbtide stops it. Its hooks then count as spent, unless the API server did
-# not take the delete.
+# kubelet: it is handed over. Its hooks then count as spent, unless the API server did not take the delete.
 
 HANDED_OVER = "preStop not run: the kubelet may have run it"
 
@@ -692,8 +687,7 @@ def _order_delete(state: PodState, until_ns: int, now: int) -> tuple[PodState, d
     assert state.pod is not None
     # The outcome of an earlier delete may still come.
     key = order_key(NAME, "delete", state.pod.uid, state.first_ordinal + state.deletes)
-    # The API counts whole seconds, so round up: 9.999 s of grace are not 9 s. The rest is less than the
-    # floor.
+    # The API counts whole seconds, so round up: the rest is less than the floor.
     whole_seconds = -((now - until_ns) // NS_PER_SECOND)
     order = d.DeletePod(
         key=key,
@@ -732,9 +726,8 @@ def _note_delete(state: PodState, event: f.OrderEnded) -> PodState:
 def _delete_ended(state: PodState, event: f.OrderEnded, now: int) -> Result:
     """A lost delete is repeated. A delete that was not taken causes the hand-over.
 
-    ``failed``: the server refused it or never got it, so no hook has run. ``timed-out``: it was sent without
-    an answer, so the hooks count as spent: a hook runs at most once. So they do after another daemon repeated
-    it.
+    ``failed``: the server refused it or never got it, so no hook has run. ``timed-out``: no answer, so the
+    hooks count as spent: a hook runs at most once.
     """
     assert state.pod is not None
     uid, refused_before, known = state.pod.uid, state.refused, event.key == state.delete_key
@@ -767,7 +760,7 @@ def _await_handed_over(state: PodState, event: d.HandedOver, now: int) -> Result
 
 def _handed_over(state: PodState, event: d.HandedOver, now: int) -> Result:
     """The grace begins again, as far as the wave has time, because a failed kubelet may have stopped no
-    container. A straggler's wave has no time, and a hurried pod gets none.
+    container. A straggler's wave and a hurried pod have no time.
     """
     if state.means != "api":
         return state, ()
@@ -776,7 +769,7 @@ def _handed_over(state: PodState, event: d.HandedOver, now: int) -> Result:
 
 
 def _pass_over(state: PodState, until_ns: int, now: int) -> Result:
-    """End the pod over the runtime from now on. An open delete comes first: its outcome tells whether the
+    """End the pod over the runtime from now on. An open delete's outcome comes first: it tells whether the
     kubelet may have run the hooks.
     """
     downs = tuple(replace(down, deadline_ns=max(down.deadline_ns, until_ns)) for down in state.downs)
@@ -813,7 +806,7 @@ def _taken_over(down: ContainerState, state: PodState, now: int) -> ContainerSte
 
 
 def _adopted(state: PodState, event: d.PodPlanned, now: int) -> Result:
-    """A second shutdown adopts the pod. Its hooks do not run again, and its grace goes on. A pod that only
+    """A second shutdown adopts the pod: its hooks do not run again, and its grace goes on. A pod that only
     one of the two observes begins with its new wave. A container that the kubelet started again after the
     cancel has a grace of its own.
     """
@@ -886,9 +879,7 @@ def _plan(event: d.PodPlanned, now: int) -> Result:
 
 
 def _was_signalled(downs: Sequence[ContainerState], index: int, event: d.PodPlanned, now: int) -> bool:
-    """Has the kubelet sent the stop signal? Not to a sidecar before its turn, and not before the hook's end:
-    the hook ends with the kubelet.
-    """
+    """Has the kubelet sent the stop signal? Not before a sidecar's turn, and not before the hook's end."""
     spec, deletion = downs[index].spec, event.pod.deletion
     assert deletion is not None
     over = spec.hook is None or spec.hook_over or spec.hook.kind == "tcpSocket"
@@ -1047,7 +1038,7 @@ def _last_kill_moved(state: PodState, event: d.PodStopBegan | d.DeadlineMoved, n
 
 
 def _delete_noted(state: PodState, event: f.OrderEnded, now: int) -> Result:
-    """Record whether the object goes, even after the pod's end. Without a delete the kubelet may start ended
+    """Whether the object goes, even after the pod's end: without a delete the kubelet may start ended
     containers again.
     """
     if parse_order_key(event.key).what != "delete":
@@ -1127,13 +1118,12 @@ def _hurry(state: PodState, event: f.HurryRequested, now: int) -> Result:
         )
         return _shorten_delete(replace(state, downs=downs), now, now)
     downs = tuple(shorten_container(down, now) for down in state.downs)
-    # At once; a tick would come one record later.
     return _each_container(replace(state, downs=downs), now, "", lambda down: _container_due(down, now))
 
 
 def _cancelled(state: PodState, event: d.ShutdownCancelled, now: int) -> Result:
     """A stop that has begun is finished; a deleted pod is the kubelet's alone. An open delete has begun
-    nothing, and a container that the kubelet starts from now on keeps running. No release limits SIGKILL.
+    nothing, and a container that the kubelet starts from now on keeps running.
     """
     downs = tuple(
         replace(down, limit_ns=NEVER_NS, kill_at_ns=NEVER_NS if down.delegated else down.kill_at_ns)

@@ -1,8 +1,8 @@
 """The border between the core and its edges.
 
 An effect is the work behind one order: a plain function (done when it returns: a signal) or a coroutine
-function (a hook). It returns an `Ending`, and reports its findings as facts through the `Outlet` *before* it
-returns. An effect that raises is a bug: the runner records it and ends the order as failed.
+function (a hook). It reports its findings as facts through the `Outlet` *before* it returns an `Ending`. An
+effect that raises is a bug: the runner records it and ends the order as failed.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class Ending(NamedTuple):
     exit_code: int | None = None
 
 
-# Runtimes, servers and libraries quote their input: a pod's arguments, its termination message, a header, a
-# token. Records go into log, traces, reports and packs, so they get only known words of other programs.
+# Runtimes, servers and libraries quote their input: a pod's arguments, a header, a token. Records go into
+# log, traces, reports and packs, so they get only known words of other programs.
 
 
 def known_text(said: str, known: tuple[str, ...]) -> str:
@@ -104,6 +104,6 @@ class Edge(Protocol):
 
     async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
         """After a restart: follow the effect of an open order to its end, and return it. None: unknown; the
-        core gives some orders again. An effect that is repeated here may end ``timed-out``.
+        core gives some orders again.
         """
         return None

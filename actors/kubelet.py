@@ -1,10 +1,8 @@
 """KubeletActor: who ends a Kubernetes node's pods, and the kubelet's unit meanwhile.
 
-Two regions:
-
-1. The means of this shutdown. It changes once at most, from the API to the runtime: the hand-over. 2. The
-kubelet's unit. A running kubelet starts again what Ebbtide stops, so it is stopped first, and started again
-if the machine stays up. Only Ebbtide starts what Ebbtide stopped. One order at a time.
+Two regions: the means of this shutdown, which changes once at most, from the API to the runtime (the
+hand-over); and the kubelet's unit. A running kubelet starts again what Ebbtide stops, so it is stopped first,
+and started again if the machine stays up; only Ebbtide starts what Ebbtide stopped.
 
 A kubelet may run without working. Its health endpoint shows that, else its pods do.
 """
@@ -303,9 +301,9 @@ def _hand_over(state: KubeletState, reason: str) -> Result:
 
 # --- a kubelet without a sign of life ------------------------------------------------------------
 
-# A kubelet with a health endpoint is believed while that answers. Without one, the pods are the evidence: the
-# kubelet has failed if no container of this wave has ended when 2 s of a pod's grace are left. A pod with a
-# hook is no evidence, because a hook may take all of the grace.
+# A kubelet with a health endpoint is believed while that answers. Without one, it has failed if no container
+# of this wave has ended when 2 s of a pod's grace are left. A pod with a hook is no evidence: a hook may take
+# all of the grace.
 
 
 def _watch_none(state: KubeletState) -> KubeletState:

@@ -1,7 +1,7 @@
 """LogindActor: is this node armed, and does the machine go down? Two regions:
 
-1. The delay lock (systemd: an inhibitor) and the signal. Arming takes the lock first, and is retried for
-ever. A kubelet that starts while logind prepares fails once and stays unprotected (kubernetes#122674). 2. The
+1. The delay lock (systemd: an inhibitor) and the signal. Arming takes the lock first, and is retried for ever
+(a kubelet that starts while logind prepares fails once and stays unprotected, kubernetes#122674). 2. The
 shutdown that logind prepares. The signal begins it; ``PreparingForShutdown`` shows a missed signal or a
 cancel; after the last status the lock is released. A shutdown that runs already is begun without a lock.
 
@@ -9,8 +9,8 @@ They meet in four places: arming waits for the end of a release; a shutdown keep
 holds one; a cancel arms anew; after a release, a machine that stays up takes the lock again.
 
 When logind restarts in a shutdown, the bus is lost first: the actor tries again, and waves go on. Then logind
-has forgotten the shutdown (``PreparingForShutdown`` is false: a cancel), or signals it again (a new
-deadline). It gives no second lock while it prepares, so without a stored one the actor only listens.
+has forgotten the shutdown (a cancel), or signals it again (a new deadline). It gives no second lock while it
+prepares, so without a stored one the actor only listens.
 """
 
 from __future__ import annotations
@@ -279,7 +279,7 @@ def _disarm(state: LogindState) -> Result:
 def _arming_ended(state: LogindState, event: facts.OrderEnded, now: int) -> Result:
     if event.key != state.arm_key:
         return _order_ended(state, event, now)
-    # Both would end the same pods. In a shutdown the lock is kept: Ebbtide finishes what it began.
+    # Both would end the same pods. In a shutdown Ebbtide finishes what it began.
     if event.result == "done" and state.alone and state.kubelet_lock and not state.in_episode:
         return _refuse_to_arm(state, now)
     if event.result == "done":
@@ -303,7 +303,7 @@ def _order_ended(state: LogindState, event: facts.OrderEnded, now: int) -> Resul
         return state, ()
     if event.key == state.release_key:
         state = replace(state, release_key="")
-    # Only a release that never began has kept the lock; after another failure it counts as gone.
+    # After another failure than a release that never began, the lock counts as gone.
     state = replace(state, lock_held=state.lock_held and event.result == "cancelled")
     if state.leaving:
         return state, [Leave(reason="the machine goes down")]

@@ -1,8 +1,8 @@
-"""NodeEventsActor: a Kubernetes Event on the Node at each turn of its outage, so that `kubectl describe node`
-tells it. A StuckPodActor posts those on its pod.
+"""NodeEventsActor: a Kubernetes Event on the Node at each turn of its outage (a StuckPodActor posts those on
+its pod).
 
-An Event repeats a decision: its reason is the decision's name, its message the decision's text. It decides
-nothing, and no decision waits for it.
+An Event repeats a decision: its reason is the decision's name, its message the decision's text. No decision
+waits for it.
 """
 
 from __future__ import annotations

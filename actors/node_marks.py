@@ -104,9 +104,7 @@ StateT = TypeVar("StateT", bound=MarksState)
 
 
 def renewed(state: StateT, part: type[State], *kept: str) -> StateT:
-    """What ``part`` declares is as at the beginning, but for ``kept``. A new field is dropped by default, so
-    that it belongs to one shutdown.
-    """
+    """What ``part`` declares is as at the beginning, but for ``kept``: a new field is dropped by default."""
     blank = type(state)()
     names = (name for name in part.__annotations__ if name not in kept)
     return replace(state, **{name: getattr(blank, name) for name in names})

@@ -1,13 +1,12 @@
 """NodeStatusActor: what the cluster sees of this node. One actor of three machines, each with its own table.
 
-1. `actors.node_marks`: the marks on the Node. 2. `actors.detach_certificate`: may others detach its
-volumes? 3. Here: its pods' statuses. An event goes to the machines in this order. A machine reads the state
-of the machines before it.
+1. `actors.node_marks`: the marks on the Node. 2. `actors.detach_certificate`: may others detach its volumes?
+3. Here: its pods' statuses. An event goes to them in this order; a machine reads the state of those before
+it.
 
-No machine waits for the network: writes are orders, and only the release waits for the last ones, for a
-bounded time. A running kubelet writes its pods' statuses and overwrites ours, so ours wait until it is
-stopped. A pod that comes back gets no terminal phase: its controller would make another one, and the kubelet
-would not start it again.
+Writes are orders: no machine waits for the network, and only the release waits for the last ones, for a
+bounded time. A running kubelet overwrites our statuses, so ours wait until it is stopped. A pod that comes
+back gets no terminal phase: its controller would make another one, and the kubelet would not start it again.
 """
 
 from __future__ import annotations
@@ -48,8 +47,8 @@ REJECTED_PREFIX = "Pod was rejected: "
 #: On the workload of a pod that did not end by itself.
 KILLED_REASON = "PodKilledAtNodeShutdown"
 
-#: A pod that ends within this time leaves its Services by its final status. A second write would double the
-#: load of the API server.
+#: A pod that ends within this time leaves its Services by its final status: a second write would double the
+#: API server's load.
 WITHDRAW_NS = 200_000_000
 
 #: From the last pod's end on, for a silent API server. What it does not take waits for the next boot.
@@ -102,9 +101,8 @@ class NodeStatusState(CertificateState, frozen=True, kw_only=True, omit_defaults
     #: Deliveries from before this shutdown. Their pods may run again, so a lost status is written again only
     #: to an unchanged pod.
     earlier: tuple[kinds.Key, ...] = ()
-    # A shutdown of this boot ended these pods, and wrote no status: it was cancelled, or they were to come
-    # back. The next shutdown writes them for pods that have not come back. ``held_deleted``: their objects
-    # are deleted.
+    # A shutdown of this boot ended these pods without a status: it was cancelled, or they were to come back.
+    # The next shutdown writes it for pods that have not. ``held_deleted``: their objects are deleted.
     held: tuple[PodStatus, ...] = ()
     held_deleted: tuple[PodStatus, ...] = ()
     #: UIDs of both that the kubelet has had since: a later cancelled shutdown drops them.
@@ -134,8 +132,8 @@ _REJECTED = (d.PodRejected, d.DeliverStatuses)
 # fmt: off
 def _transitions() -> Transitions:
     return Transitions(
-        # shutting-down: statuses go out wave by wave; also between the settling and the release. flushing:
-        # waits for the last statuses and reports; flushing-after-cancel: the same while the machine stays up.
+        # shutting-down: statuses go out wave by wave. flushing: waits for the last statuses and reports;
+        # flushing-after-cancel: the same while the machine stays up.
         ("up", "shutting-down", "flushing", "flushing-after-cancel"), phase_of,
         Row(EVERY, f.DaemonStarted, _started),
         Row(EVERY, d.ConfigAdopted, _config_adopted),
@@ -300,9 +298,7 @@ def _kubelet_stopped(state: NodeStatusState, event: d.KubeletStopped, now: int) 
 
 
 def _pod_ended_delivering(state: NodeStatusState, event: d.PodEnded, now: int) -> Result:
-    """Delivers the status at once, so that a controller replaces the pod before the wave's end. Mode process
-    delivers by wave.
-    """
+    """Delivers at once: a controller then replaces the pod before the wave's end (mode process: by wave)."""
     state, decisions = _pod_ended(state, event, now)
     # The end of an unseen pod starts no delivery: the next boot closes the last one's pods this way, and its
     # statuses go only to unchanged pods.
@@ -375,8 +371,8 @@ def _final_status(event: d.PodEnded) -> PodStatus:
 
 
 def _deliver_now(state: NodeStatusState, decisions: Sequence[Event]) -> Result:
-    """One delivery at a time, so that a wave of a hundred pods needs few. Not while the kubelet is being
-    stopped, since it would overwrite the statuses.
+    """One delivery at a time, so a wave of a hundred pods needs few; none while the kubelet is being stopped,
+    since it would overwrite them.
     """
     waits = state.kubelet_stopping or any(state.deliveries.values())
     return (state, [*decisions]) if waits else _deliver(state, decisions)
@@ -426,16 +422,14 @@ def _tick(state: NodeStatusState, event: f.Tick, now: int) -> Result:
     return state, [d.WithdrawPods(key=key, uids=uids)]
 
 
-# --- the last statuses ---------------------------------------------------------------------------------
-#
 # All orders go out at once and share one bounded wait. `StatusesSettled` leads to the release.
 
 
 def _pods_ended_in_shutdown(state: NodeStatusState, event: d.PodsEnded, now: int) -> Result:
     """Delivers the held statuses of an earlier shutdown's pods that have not come back.
 
-    In the API they would stay Running. Not before this event, because the second listing may find such a pod;
-    and only in mode cri, since a running kubelet knows its pods.
+    Not before this event, because the second listing may find such a pod; and only in mode cri, since a
+    running kubelet knows its pods.
     """
     if state.means == "cri" and state.listed:
         state = replace(state, orphaned=(*state.orphaned, *state.held_deleted), held_deleted=())
@@ -530,10 +524,8 @@ def _tick_flushing(state: NodeStatusState, event: f.Tick, now: int) -> Result:
     return _settle(state, decisions)
 
 
-# --- how its orders ended --------------------------------------------------------------------------
-#
 # Deliveries are idempotent: one with a lost outcome is given again. Undelivered statuses wait in this state,
-# and so in the journal, until an API server answers in the next boot.
+# so in the journal, until an API server answers in the next boot.
 
 
 def _order_ended(state: NodeStatusState, event: f.OrderEnded, now: int) -> Result:
@@ -549,9 +541,7 @@ def _order_ended(state: NodeStatusState, event: f.OrderEnded, now: int) -> Resul
 
 
 def _given_again(state: NodeStatusState, event: f.OrderEnded) -> NodeStatusState:
-    """Delivers a failed status once more: the next boot would have started its pod again. Only once, since a
-    refused status is refused again.
-    """
+    """Delivers a failed status once more: the next boot would have started its pod again."""
     statuses = () if event.key in state.earlier else state.deliveries[event.key]
     if event.result not in ("failed", "timed-out") or not state.node or not state.in_episode or not statuses:
         return state
@@ -642,7 +632,7 @@ def _closed(state: NodeStatusState, event: d.EpisodeClosed, now: int) -> Result:
 
 def _given_back(state: NodeStatusState) -> NodeStatusState:
     """The kubelet has these pods from now on. A pod that it has had before, and that this shutdown has not
-    met, has most likely left the node: drop its status.
+    met, has most likely left the node.
     """
     held, deleted = (
         tuple(status for status in each if status[0] not in state.held_before)

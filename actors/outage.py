@@ -133,17 +133,16 @@ NOT_FOLLOWED = "{} more, not followed"
 STILL_NOT_PROVED = "no proof that the machine is off, however often it was switched off"
 
 # The storm brake: may one more node be put out of service? Each outage has its own proof. The brake limits
-# what one proof cannot show: that a source is wrong about every machine, that the controller's own view is
-# broken, or that the rest cannot carry the lost nodes' work. It counts the nodes *in recovery*: each has a
-# place from its permit until its work is elsewhere. A dead node that stays dead takes no place.
+# what one proof cannot show: a source that is wrong about every machine, a broken view of the controller, or
+# too few nodes left for the work. It counts the nodes *in recovery*: each has a place from its permit until
+# its work is elsewhere. A dead node that stays dead takes no place.
 
 #: Above this share of the nodes in service a broken view is likelier than so many dead nodes, and the rest
 #: could not take over their work.
 DEAD_PERCENT_MAX = 50
-#: From so many nodes on the share allows two at least: the second one's volumes need not wait for the first.
+#: Above this share of the nodes in service a broken view is likelier than so many dead nodes.
 TWO_FROM_NODES = 5
-#: Work that hangs for longer takes no place: it waits for a person or an owner, as a pod with a finalizer
-#: does. Longer than the six-minute timer and an attacher's tries.
+#: From so many nodes on the share allows two at least.
 PLACE_NS = 900 * NS_PER_SECOND
 
 NOT_SEEN, MANY_DEAD, FEW_HEALTHY, *_LIMITED, NO_PLACE, BEHIND = REFUSALS = (

@@ -3,10 +3,10 @@
     StuckPodActor    bound -> terminating -> gone -> over
     DetachActor      attached -> detaching -> over
 
-They order nothing but Events on the pods. Kubernetes deletes the pods and the attachments; these actors
-record what each waits for (`actors.hang`) whenever that changes, and when it is over. A pod is over when its
-object is gone and, if a controller creates it again, another pod of its owner is Ready elsewhere: under the
-same name, or beyond the new pods that earlier lost pods count for (``place``).
+They order only Events on the pods, and record what each object waits for (`actors.hang`) whenever that
+changes, and when it is over. A pod is over when its object is gone and, if a controller creates it again,
+another pod of its owner is Ready elsewhere: under the same name, or beyond the new pods that earlier lost
+pods count for (``place``).
 """
 
 from __future__ import annotations

@@ -2,10 +2,9 @@
 
     new -> running -> ended
 
-A wave ends when its pods have ended, or at its deadline. Each straggler's HookActor goes on while the next
-wave runs. In mode api the wave also waits, while it has time, until the kubelet has unmounted its pods'
-volumes, because the drivers stop in a later wave (kubernetes#115148). A late pod may join a wave that has
-ended; it gets the time left.
+A wave ends when its pods have ended, or at its deadline; each straggler's HookActor goes on. In mode api the
+wave also waits, while it has time, until the kubelet has unmounted its pods' volumes, because the drivers
+stop in a later wave (kubernetes#115148). A late pod may join a wave that has ended; it gets the time left.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """A journal's contents: events, the journal's own marks, and the record around each.
 
-An edge learned a *fact*. An actor derived a *decision* from facts. An *order* is a decision that asks an edge
-for an effect. A *mark* is bookkeeping, such as a checkpoint. The class name is the type tag in the journal:
-never rename a class. A new field needs a default that means "as before".
-
-A `Record` adds the time, cause, actor and shutdown of an event.
+An edge learned a *fact*, an actor derived a *decision*; an *order* is a decision that asks an edge for an
+effect; a *mark* is bookkeeping. The class name is the type tag in the journal: never rename a class. A new
+field needs a default that means "as before".
 """
 
 from __future__ import annotations
@@ -53,8 +51,6 @@ class FrozenStruct(msgspec.Struct, frozen=True, metaclass=FrozenMeta):
 
 class Event(FrozenStruct):
     """Base of all records' contents. Times are integer nanoseconds, never floats.
-
-    The class name is the type tag. The classes of `ebbtide.events` register their tags in `TYPES`.
 
     A text says what happened, without time and pod: log, timeline and report put these in columns of their
     own. An event about many pods names a few.
@@ -120,8 +116,8 @@ class Event(FrozenStruct):
 KINDS = ("Fact", "Decision", "Order", "Mark")
 
 
-#: Facts that wait are admitted lane by lane; a `Tick` comes between the first lane and the second. The runner
-#: and the simulator share this order, so that a simulated node admits its facts as a real one does.
+#: Facts that wait are admitted lane by lane; a `Tick` comes between the first lane and the second. The
+#: simulator shares this order.
 URGENT, OUTCOMES, REST = range(3)
 
 
@@ -154,8 +150,8 @@ SideOrder = Literal[
 class Order(Decision):
     """A decision that asks an edge for one effect. Exactly one ``OrderEnded`` answers it.
 
-    `order_key` makes the stable ``key`` from actor, type, subject and ordinal, so that a replay, a what-if
-    and a restarted daemon give the same order the same name.
+    The stable ``key`` (`order_key`) gives the same order the same name in a replay, a what-if and a restarted
+    daemon.
     """
 
     barrier: ClassVar[Barrier] = "written"
@@ -191,7 +187,6 @@ class OrderKey(NamedTuple):
 
 
 def parse_order_key(key: str) -> OrderKey:
-    """The inverse. All parts are empty for a text that is no key."""
     parts = key.split("/")
     if len(parts) != 4:
         return OrderKey("", "", "", "", "")
@@ -270,7 +265,7 @@ class OpenOrder(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 #: Of one list in an event or a state: three times the pods of the largest simulated node. Each takes half a
-#: kilobyte in memory, however small a forged file makes it.
+#: kilobyte in memory.
 ITEMS_MAX = 32_768
 _FEW_ITEMS = msgspec.Meta(max_length=ITEMS_MAX)
 _KeyT = TypeVar("_KeyT")

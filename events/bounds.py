@@ -1,8 +1,7 @@
 """How long the program waits for another part before it counts as late, hung or failed.
 
-Tests of real parts widen all bounds at once, so that a busy machine is slow and not broken. Edges, the
-runner, the journal's writer and the program read the current value. The core has its own constants, because a
-journal is a function of its facts.
+Tests of real parts widen all bounds at once, so that a busy machine is slow and not broken. The core has its
+own constants, because a journal is a function of its facts.
 """
 
 from __future__ import annotations

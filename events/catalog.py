@@ -1,10 +1,10 @@
 """Where segments are read from, and which of them make up the journal.
 
-A location is a list of files and their bytes (`Source`). Reading changes no file and needs no Trio, so a
-reading command starts three times as fast (writing: `events.disk`).
+A location is a list of files and their bytes (`Source`). Reading needs no Trio, so a reading command starts
+three times as fast (writing: `events.disk`).
 
 The newest whole segment of all locations is the tip; from there the links lead back to the begin. Segments
-off that path are leftovers of a process that continued elsewhere, and do not count.
+off that path do not count.
 """
 
 from __future__ import annotations
@@ -58,8 +58,7 @@ class DirectorySource:
         self._own = own
 
     def files(self) -> list[StoredFile]:
-        # A missing directory is empty: a fallback location is made at its first use. Raise every other error,
-        # because a journal that cannot be listed is not empty.
+        # Raise every other error: a journal that cannot be listed is not empty.
         try:
             if self._own and not is_own(self.location):
                 return []
@@ -126,8 +125,7 @@ class Segment(NamedTuple):
         """The first record; None: the segment has no whole one."""
         if self.header is None:
             return None
-        # A checkpoint may be large, most first records are not: read a little, then more if needed, so that a
-        # look at a hundred segments does not read them whole.
+        # A checkpoint may be large, most first records are not: read a little, then more if needed.
         size = min(self.size - len(self.header_bytes), PEEK_BYTES)
         while True:
             data = self.header_bytes[-32:] + self.source.read(self.name, len(self.header_bytes), size)
@@ -197,12 +195,9 @@ def _look(source: Source, name: str, size: int, modified_ns: int, number: int, j
 
 
 def journal_ids(found: Iterable[Segment]) -> tuple[str, ...]:
-    """The journals of these segments, the newest last; eight digits for a journal without a whole header.
-
-    Files without a byte belong to no journal.
-    """
-    # Eight digits are not enough: of 100 000 journals two probably share them. So use the headers, and a name
-    # only where its header is lost.
+    """The journals of these segments, the newest last; eight digits for a journal without a whole header."""
+    # Of 100 000 journals two probably share eight digits. So use the headers, and a name only where its
+    # header is lost.
     written = [segment for segment in found if segment.size]
     whole = {segment.journal for segment in written if segment.header is not None}
     ids: dict[str, None] = {}

@@ -1,11 +1,11 @@
-"""Events to bytes and back: the payload of an event, and the frame around a record.
+"""Events to bytes and back: the payload of an event, and the frame around a record (docs/journal-format.md).
 
 A payload is a MessagePack map without default values. The frame has the type tag, so that a reader can skip
 unknown types.
 
-SHA-256 chains each frame to the one before. The chain hash of a frame covers the 32 bytes before it (the hash
-of its predecessor, or of the segment's header) and the frame, so a reader hashes one slice a record. The CRC
-has another task: finding whole frames behind damage. ``docs/journal-format.md`` has every byte.
+The chain hash of a frame covers the 32 bytes before it (the hash of its predecessor, or of the segment's
+header) and the frame, so a reader hashes one slice a record. The CRC has another task: finding whole frames
+behind damage.
 """
 
 from __future__ import annotations
@@ -97,9 +97,8 @@ FRAME_MAGIC = 0xEBB71DE5
 FRAME_MAGIC_BYTES = FRAME_MAGIC.to_bytes(4, "little")
 
 # Numbers have fixed places, texts follow: a reader unpacks one head a record, and skips by length. Every
-# frame has the durable number, because evidence for a loss must be behind it. The hash is at the end, before
-# the next frame, whose hash covers it: one slice a record.
-#: magic, crc, length, seq, durable seq, mono ns, wall ns, episode, cause, flags, tag length, actor length.
+# frame has the durable number, because evidence for a loss must be behind it. : magic, crc, length, seq,
+# durable seq, mono ns, wall ns, episode, cause, flags, tag length, actor length.
 FRAME_HEAD = struct.Struct("<IIIQQqqQQBBH")
 #: The head without magic and CRC: the CRC covers all from here.
 FRAME_CHECKED = struct.Struct("<IQQqqQQBBH")
@@ -169,8 +168,7 @@ def encode_trailer(seq: int, header_hash: bytes, previous_hash: bytes) -> bytes:
 
 def encode_boundary(seq: int, header: bytes) -> bytes:
     """A segment header as a frame: behind it the chain of carried records restarts at its hash."""
-    # The header's own hash replaces the chain hash: the records behind it were chained to it first, and keep
-    # their hashes.
+    # The records behind it were chained to the header's own hash first, and keep their hashes.
     framed = _frame((seq, 0, 0, 0, 0, 0), FLAG_BOUNDARY, b"", b"", header[:-HASH_BYTES], _NO_HASH)
     return framed[:-HASH_BYTES] + header[-HASH_BYTES:]
 
@@ -209,9 +207,9 @@ def decode_record(raw: RawRecord) -> Record:
 class ParsedFrames(NamedTuple):
     """The result of `parse_frames`. ``pos`` is behind the last good frame.
 
-    ``whole`` counts the records up to the last end of a step and ``whole_pos`` is behind it (0 and -1: none
-    ended here). ``stop``: why the frame at ``pos`` was not taken, None: the buffer ended. `STOP_TRAILER` and
-    `STOP_BOUNDARY` are no damage, everything else is.
+    ``whole`` counts the records up to the last end of a step and ``whole_pos`` is behind it (0 and -1: none).
+    ``stop``: why the frame at ``pos`` was not taken, None: the buffer ended. `STOP_TRAILER` and
+    `STOP_BOUNDARY` are no damage.
     """
 
     records: list[RawRecord]
@@ -246,7 +244,7 @@ def parse_frames(buffer: bytes, pos: int, end: int, seq: int) -> ParsedFrames:
     """Read and verify frames from ``pos`` to at most ``end``; ``seq`` is the last record's number.
 
     The 32 bytes before ``pos`` must be the hash before the first frame. This is the inner loop of every
-    reader: one SHA-256 over one slice a record, and as few calls as possible.
+    reader: one SHA-256 a record, and few calls.
     """
     unpack, sha256 = FRAME_HEAD.unpack_from, hashlib.sha256
     known, make, new = _names_by_bytes, RawRecord, tuple.__new__
@@ -304,8 +302,8 @@ def parse_frames(buffer: bytes, pos: int, end: int, seq: int) -> ParsedFrames:
 
 
 def _why_no_frame(body: bytes, crc: int, flags: int) -> str:
-    # Only now: while the chain holds, its hash covers the CRC too. For a frame that does not fit, the CRC
-    # shows whether its bytes or its place are wrong. Trailers and boundaries come here too.
+    # Only now: while the chain holds, its hash covers the CRC too. The CRC shows whether the frame's bytes or
+    # its place are wrong.
     if zlib.crc32(body[_CRC_FROM:]) != crc:
         return "a frame's checksum is wrong"
     return {

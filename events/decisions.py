@@ -30,8 +30,8 @@ from ebbtide.events.units import span, span_s
 PodOutcome = Literal["graceful", "killed", "failed", "spared", "rejected", "unknown"]
 EpisodeOutcome = Literal["running", "complete", "cancelled", "truncated", "never-begun"]
 #: How the code makes spans of a shutdown's records. A change of any byte of a span is a new number. Each
-#: shutdown records the version of its begin, which comes with the configuration: so an old journal keeps its
-#: version. 1: names are constant; 2: they name the subject, and an error's text begins with the cause.
+#: shutdown records the version of its begin. 1: names are constant; 2: they name the subject, and an error's
+#: text begins with the cause.
 PROJECTION_VERSION = 2
 #: Without a version in the configuration.
 FIRST_PROJECTION_VERSION = 1
@@ -231,8 +231,8 @@ class Leave(Decision):
 class MeansChosen(Decision):
     """How this shutdown ends its pods, and why.
 
-    ``taints`` False: the node cannot be tainted, so a DaemonSet would make its pod again here.
-    ``kubelet``: it works, so it has begun to stop the pods that are being deleted already.
+    ``taints`` False: the node cannot be tainted, so a DaemonSet would make its pod again here. ``kubelet``:
+    it works, so it has begun to stop the pods that are being deleted already.
     """
 
     level = NOTICE
@@ -402,8 +402,8 @@ class DeadlineMoved(Decision):
 
 
 #: How long a listing at the signal waits for the pods' priorities: the API server's first list, and the
-#: manifests of static pods. A server answers the first list a second after the start, and leaves two thirds
-#: of logind's own 5 s. With less time than this, no pod waits until only its floor is left.
+#: static pods' manifests. A server answers the first list in a second; this leaves two thirds of logind's own
+#: 5 s.
 FIRST_WORD_NS = NS_PER_SECOND * 3 // 2
 
 
@@ -449,8 +449,8 @@ class PodPlanned(Decision):
     """A pod's place in the plan. ``late``: the inventory at the signal did not have it. ``again``: it ended
     in this shutdown, and its kubelet started it again; the record has both ends.
 
-    ``first_ordinal``: the begin of its order keys' ordinals, never an earlier shutdown's. ``stopping``: it is
-    being deleted already, and the kubelet has begun its stop.
+    ``first_ordinal``: of its order keys, never an earlier shutdown's. ``stopping``: it is being deleted
+    already, and the kubelet has begun its stop.
     """
 
     level = INFO

@@ -1,15 +1,13 @@
 """Where segments are written: a directory on a disk that may be slow, full, broken, or hung.
 
-Reading is synchronous (`events.catalog`). Writing goes through `Storage`: every call runs in one of the
-location's own threads, and the caller may abandon it, so that a hung disk blocks no task. `bounded` limits
-the wait.
+Every call of `Storage` runs in one of the location's own threads, and the caller may abandon it, so that a
+hung disk blocks no task. `bounded` limits the wait.
 
-`LocationTakeover` makes a process the writer of a location: its lock, and the history there. The boot's end
-often loses a fallback location, so the writer at a better one copies its segments, as whole files: no link
-may name a segment that a power cut or a reboot can take.
+`LocationTakeover` makes a process the writer of a location. The boot's end often loses a fallback location,
+so the writer at a better one copies its segments, as whole files: no link may name a segment that a power cut
+or a reboot can take.
 
-Retention removes whole segments, oldest first: `removable`, a pure function over sizes, ages and places,
-chooses them; `trim` removes them.
+Retention removes whole segments, oldest first: `removable` chooses them; `trim` removes them.
 """
 
 from __future__ import annotations
@@ -178,8 +176,8 @@ class DirectoryFile:
             await _in_thread(self._limiter, os.close, self._descriptor)
 
     def _use(self, work: Callable[[int], None]) -> None:
-        # The last user of a closed file closes its descriptor: the number is not reused before, so a write
-        # that hung for a minute cannot reach another file.
+        # The last user of a closed file closes its descriptor: the number is not reused before, so a hung
+        # write cannot reach another file.
         with self._guard:
             if self._closing:
                 raise OSError(errno.EBADF, "the segment was given up")
@@ -306,8 +304,8 @@ async def _take(
     *args: *Ts,
 ) -> int:
     """Opens a descriptor under ``taking``; closes it if the caller has given up."""
-    # An abandoned open may succeed a minute later. Then the thread closes the descriptor. Both sides look at
-    # this list, and either may be first.
+    # An abandoned open may succeed a minute later: then the thread closes the descriptor. Either side may be
+    # first.
     taken: list[int] = []
     abandoned = threading.Event()
 
@@ -340,8 +338,8 @@ def _close(taken: list[int]) -> None:
 
 
 def _create(directory: Path, name: str) -> int:
-    # Exclusively: an existing file is evidence. The name becomes durable before any record, or a synced
-    # record could be in a file that no directory lists after a power cut.
+    # Exclusively: an existing file is evidence. The name becomes durable before any record: else a power cut
+    # could leave a synced record in a file that no directory lists.
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     with own_directory(directory) as folder:
         descriptor = os.open(name, flags, FILE_MODE, dir_fd=folder)
@@ -354,8 +352,7 @@ def _create(directory: Path, name: str) -> int:
 
 
 def _remove(directory: Path, name: str) -> None:
-    # Sync one by one: a power cut must never take the newer file and leave the older. So the rest always
-    # begins with a checkpoint.
+    # Sync one by one: a power cut must never take the newer file and leave the older.
     with own_directory(directory) as folder:
         os.unlink(name, dir_fd=folder)
         os.fsync(folder)
@@ -512,9 +509,8 @@ class LocationTakeover:
     async def settle(self, storage: Storage, others: Sequence[Storage], below: int | None = None) -> None:
         """Raises JournalLocked, and OSError if the location or another's history cannot be used.
 
-        Syncs all segments there: an earlier process may have left any of them in the page cache. Replaces a
-        file that cannot be synced by a copy, in one rename. Brings the other locations' segments with a
-        number under ``below``.
+        Syncs all segments there: an earlier process may have left any in the page cache. Replaces a file that
+        cannot be synced by a copy. Brings the other locations' segments with a number under ``below``.
         """
         await self.acquire(storage)
         there = await _names_at(storage, self._journal_id)
@@ -621,7 +617,7 @@ class Limits(NamedTuple):
 
 LIMITS = Limits()
 #: One node's outages in the API server: a thousand such nodes take a quarter of etcd's default space (2 GiB).
-#: An open outage stays, whatever its size.
+#: An open outage stays.
 OUTAGE_LIMITS = Limits(total_bytes=512 * 1024, hard_bytes=1 << 62, whole_episodes=True)
 
 
@@ -641,9 +637,9 @@ class Held(NamedTuple):
 def removable(held: Sequence[Held], now_wall_ns: int, keep_from_seq: int | None, limits: Limits) -> int:
     """How many of these segments, oldest first, go; the last one never goes.
 
-    The rest begins with a checkpoint. Record ``keep_from_seq`` and all later ones stay: the first record of
-    an open episode or an undelivered status, or the first above a projection's cursor, whichever is least
-    (None: none of them). Above the hard cap they go all the same.
+    The rest begins with a checkpoint. Record ``keep_from_seq`` and all later ones stay: the first of an open
+    episode, of an undelivered status, or above a projection's cursor (None: none of them). Above the hard cap
+    they go all the same.
     """
     # ``gone`` moves from checkpoint to checkpoint; a segment in between goes with the one before or stays
     # with the one behind.
@@ -657,7 +653,7 @@ def removable(held: Sequence[Held], now_wall_ns: int, keep_from_seq: int | None,
         too_old = now_wall_ns - held[upto - 1].modified_ns > limits.age_ns
         needed = loses and front and keep_from_seq is not None and front.seq_from > keep_from_seq
         # Needed records stay up to the hard cap: above it a full disk would take the next shutdown's journal,
-        # which is worth more than an old unexported span.
+        # which is worth more.
         if left_bytes <= limits.hard_bytes and (needed or not (too_old or left_bytes > limits.total_bytes)):
             break
         left_bytes -= sum(segment.size for segment in held[gone:upto])

@@ -504,8 +504,7 @@ class DropInsRead(Fact):
 
 
 class InventoryTaken(Fact):
-    """The pods on the node, in parts of at most `INVENTORY_PODS_MAX`; later ties use their order. ``source``:
-    where they come from, or `FROM_TABLE`.
+    """The pods on the node, in parts of at most `INVENTORY_PODS_MAX`; later ties use their order.
 
     ``untold``: why some have no priority yet, with no answer of the API server since the daemon's start.
     """
@@ -590,9 +589,8 @@ class ContainerStarted(Fact):
 class ContainerExited(Fact):
     """Observed, whatever the cause. ``exit_code`` None: unknown, as for an adopted process.
 
-    ``gone``: the container had vanished before a look, so its end is unknown. ``never_ran``: expected to
-    start, and not seen to run. ``lost``: the runtime lost it, as with its shim, and the exit code is the
-    runtime's own.
+    ``gone``: it had vanished before a look. ``never_ran``: expected to start, and not seen to run. ``lost``:
+    the runtime lost it, as with its shim, and the exit code is the runtime's own.
     """
 
     lane = OUTCOMES

@@ -85,8 +85,7 @@ def replace_file(directory: Path, name: str, data: bytes) -> None:
     """A whole file, durable at the return, or none; replaces an old one. Raises OSError, also if others may
     write to the directory.
     """
-    # Sync the content before the rename, and the name after it: else a power cut could leave an empty file
-    # under the right name.
+    # Sync the content before the rename, and the name after it: else a power cut could leave an empty file.
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     numbers = itertools.chain(("",), (f"{number}." for number in itertools.count(1)))
     with (
@@ -117,10 +116,9 @@ def read_own(path: Path, bytes_max: int = OWN_BYTES_MAX) -> bytes:
 
 def write_atomically(path: Path, data: bytes, *, sync: bool = False) -> None:
     """Old content or new, never half of it; only the owner can read it. Raises OSError, also if others may
-    write to the folder.
+    write to the directory.
 
-    For an edge's memory: unlike `replace_file` it does not wait for the durable name. Of two writers the last
-    one wins.
+    Unlike `replace_file` it does not wait for the durable name. Of two writers the last one wins.
     """
     names = (path.with_name(f".{path.name}.{number}.new") for number in itertools.count())
     with _temporary(names) as temporary, own_directory(path.parent) as folder:

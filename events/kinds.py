@@ -1,7 +1,7 @@
 """What texts name, as types of fields: it decides their pseudonyms in a redacted journal (`replay.redact`).
 
-A plain ``str`` is a message, which may name anything; a field's name may say more (`FIELD_NAMES`). Redaction
-keeps words, versions, signals, bus names, hashes and kernel symbols in their usual form.
+A plain ``str`` is a message, which may name anything, unless the field's name says more (`FIELD_NAMES`).
+Redaction keeps words, versions, signals, bus names, hashes and kernel symbols.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Parts of event texts: levels, pod names, lists.
-
-Each event class has its own text, level and log form (`events.base.Event`) for the log, the timeline and the
-exported log records.
-"""
+"""Parts of event texts: levels, pod names, lists."""
 
 from __future__ import annotations
 
@@ -27,10 +23,8 @@ OF_POD, TIMED_OF_POD = "pod {pod} {text}", "{since} pod {pod} {text}"
 
 
 class Names:
-    """The names and waves of pods, by UID, from the events.
-
-    It covers the whole journal: events name pods outside of a shutdown and before their plan. A daemon's log
-    remembers only this.
+    """The names and waves of pods, by UID, from the events of the whole journal: events name pods outside of
+    a shutdown and before their plan. A daemon's log remembers only this.
     """
 
     def __init__(self, labels: Mapping[str, str] | None = None) -> None:

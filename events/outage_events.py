@@ -1,8 +1,7 @@
 """The events of the controller in the cluster: facts first, then its actors' conclusions.
 
-One journal is about one Node object. Points in time are on the writing process's monotonic clock. Times of
-other machines are *marks*: texts that the code only compares for equality (except in `LastBootStated`, for
-people).
+One journal is about one Node object. Times are on the writing process's monotonic clock. Times of other
+machines are *marks*: texts that are only compared for equality (except in `LastBootStated`, for people).
 """
 
 from __future__ import annotations
@@ -252,8 +251,8 @@ class CloseRead(Fact):
 
 
 class LastBootStated(Fact):
-    """The Node's report on how a boot ended (`actors.edges.kubernetes.node_writes.last_boot_text`): the one
-    at the leader's start, and each later one. It may be about any boot.
+    """The Node's report on how a boot ended (`actors.edges.kubernetes.node_writes.last_boot_text`), which may
+    be any boot: the one at the leader's start, and each later one.
 
     ``wave``: where its shutdown was cut short, else -1. ``alive_wall_ns``: its last sign of life by that
     machine's clock, for people; 0: none. ``journal_id`` is the node's own, ``trace_id`` the shutdown's, in
@@ -573,10 +572,10 @@ class PowerOff(Order):
     """Switch the machine off through its management controller, at once and without its system.
 
     The edge reads again before, as for `SetTaint`: any difference, or a lease that this leader has not
-    watched for ``silent_ns`` without break or renewal, is a failure with reason `CHANGED`. A management
-    controller with another UUID than ``system_uuid`` fails too, and without one each that does not know its
-    system by the Node's name. Then it sends no command. A machine that is off already is a success. This
-    order's outcome is no proof: the sources are.
+    watched for ``silent_ns`` without break or renewal, is a failure with reason `CHANGED`, without a command.
+    So is a management controller with another UUID than ``system_uuid``, and without one each that does not
+    know its system by the Node's name. A machine that is off already is a success. The outcome is no proof:
+    the sources are.
     """
 
     template = "switching the machine of {self.node} off"
@@ -923,10 +922,10 @@ class DetachWaits(Decision):
 class DetachForced(Decision):
     """A volume was detached from a node that is not Ready, without an out-of-service taint, before its
     kubelet reported the unmount (NodeUnstage): by the attach-detach controller's six-minute timer, or by a
-    person who deleted the VolumeAttachment. If the node writes, its data may be damaged.
+    person. If the node writes, its data may be damaged.
 
-    ``sure`` false: no record rules out that the kubelet reported the unmount. No leader watched the detach,
-    or the volume's name in ``volumesInUse`` is unknown. ``name`` empty: no record shows the attachment.
+    ``sure`` false: the kubelet may have reported the unmount: no leader watched the detach, or the volume's
+    name in ``volumesInUse`` is unknown. ``name`` empty: no record shows the attachment.
     """
 
     level = WARNING

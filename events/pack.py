@@ -1,12 +1,11 @@
 """A journal, or a part of it, in one file for a ticket: a ZIP archive with a manifest.
 
-``manifest.json`` comes first; ``segments/`` has the segments, byte for byte, under their names. Every system
-opens ZIP, it has a checksum for each member, and each can be read by itself. The same journal makes the same
+``manifest.json`` comes first; ``segments/`` has the segments, byte for byte. The same journal makes the same
 bytes (with the same zlib), without a time, user or path of the packing.
 
 An `Excerpt` is the content: the segments of a shutdown, or all that count. It begins at a checkpoint, and
-ends where the next segment continues: leftovers behind that place do not count in the whole, and would be
-damage in the part. A part of a damaged journal says so (`events.recovery`).
+ends where the next segment continues: leftovers behind that place would be damage in the part. A part of a
+damaged journal says so (`events.recovery`).
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ FILE_MODE = 0o600
 _MODE_SHIFT, _UNIX = 16, 3
 
 
-# Any stranger may have made a packed journal, and a deflated byte may be a thousand: its own size bounds the
-# reading before the first member is opened. Users who trust a larger one can unpack it and name the folder.
+# A deflated byte may be a thousand: the pack's own size bounds the reading before the first member is opened.
+# Users who trust a larger one can unpack it.
 
 #: Unpacked for each byte of the file: journals have 3 to 5, because a third of a record is its hash.
 UNPACKED_PER_BYTE_MAX = 32
@@ -95,7 +94,7 @@ def write_pack(file: IO[bytes], manifest: Mapping[str, Any], pieces: Iterable[tu
 
 
 def _member(name: str) -> zipfile.ZipInfo:
-    # No time, user or umask: the same journal is the same bytes, so checksums can compare two copies.
+    # No time, user or umask: checksums can compare two copies.
     info = zipfile.ZipInfo(name, NO_TIME)
     info.compress_type = zipfile.ZIP_DEFLATED
     info.create_system = _UNIX

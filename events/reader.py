@@ -1,10 +1,8 @@
 """Reading a journal: all locations merged, verified, in whole steps, as a stream that writes no byte.
 
 `History` is the interface; after a full read it explains the journal's end (`History.verdict`). It drops an
-incomplete last step: no order of it was released.
-
-`Scan` reads one segment: verified frames in chunks, and where and why reading stopped. After an interrupted
-move between locations `without_short_copies` chooses the copy.
+incomplete last step: no order of it was released. `Scan` reads one segment. After an interrupted move between
+locations `without_short_copies` chooses the copy.
 """
 
 from __future__ import annotations
@@ -225,7 +223,7 @@ class History:
     def _judge(self, segment: Segment, scan: Scan, limit: Link | None) -> bool:
         """Whether reading may go on in the next segment."""
         # All before a link was durable, or no process could have continued there: damage there is never a
-        # tear, and the records behind it are chained to lost bytes.
+        # tear.
         seq = scan.end.seq + 1
         if limit is not None:
             if scan.damage is not None:
@@ -234,7 +232,7 @@ class History:
         if scan.damage is None and not self._open_step:
             return True
         # At the tip a crash may have torn off bytes that were never durable. Whole frames behind the damage
-        # show it: each has the durable number of its time.
+        # show it by their durable numbers.
         found = find_evidence(segment, scan.end.offset) if scan.damage else Evidence(0, False)
         self._durable_seq = max(self._durable_seq, found.durable_seq)
         case = Case(
@@ -370,10 +368,10 @@ class Evidence(NamedTuple):
 def find_evidence(segment: Segment, offset: int) -> Evidence:
     """Search frames from ``offset`` by magic and checksum, without the chain."""
     # Without the chain any bytes like a frame would do. But a checksum does not fit by accident, and a find
-    # can only make the verdict worse: corrupt in place of torn.
+    # can only make the verdict worse.
     durable_seq, sealed, behind, buffer = 0, False, offset, b""
-    # Check each whole frame's bytes once, and some bytes twice. Stop at this limit: a file full of false
-    # heads would keep a reader busy for days.
+    # Check each whole frame's bytes twice at most: a file full of false heads would keep a reader busy for
+    # days.
     left = 2 * (segment.size - offset) + FRAME_BYTES_MAX
     while (size := min(CHUNK_BYTES, segment.size - behind)) > 0 and left > 0:
         try:

@@ -1,11 +1,11 @@
-"""The meaning of a journal's end: one table over every combination of findings.
+"""The meaning of a journal's end: one table over every combination of findings (docs/journal-format.md, Tears
+and corruption).
 
-A crash may leave a *tear*: loss of bytes that were never known durable. *Corruption* is the loss of durable
-bytes. The highest known durable number distinguishes them. Every frame, trailer and link has it, so other
-places judge the damage, not its looks.
+The highest known durable number distinguishes a tear from corruption. Every frame, trailer and link has it,
+so other places judge the damage, not its looks.
 
-A copy of a part of a damaged journal is whole by itself. So it carries the original's findings (see the end
-of this file), and its readers get the original's verdict.
+A copy of a part of a damaged journal is whole by itself. So it carries the original's findings, and its
+readers get the original's verdict.
 """
 
 from __future__ import annotations
@@ -68,9 +68,7 @@ class Row(NamedTuple):
 
 _HURT: tuple[Damage, ...] = ("header", "record")
 
-# The first matching row counts: a test checks every combination. The rows ask in this order: does a later
-# segment continue before the place, is it readable, what damage. A missing segment counts only if another one
-# links to it.
+# The first matching row counts: a test checks every combination.
 
 # fmt: off
 TABLE: tuple[Row, ...] = (
@@ -162,8 +160,8 @@ class Verdict(NamedTuple):
 
     def start(self, fresh_id: bytes) -> WriterStart:
         """Where a writer continues. ``fresh_id`` (16 random bytes): for a new journal."""
-        # Write no record behind corruption: the link would confirm lost bytes, and the next reader would find
-        # a whole journal. A new journal keeps the old one as evidence.
+        # Write no record behind corruption: the link would confirm lost bytes. A new journal keeps the old
+        # one as evidence.
         if self.header is None or (self.worst and self.worst.row.continues == "fresh"):
             return WriterStart(fresh_id, Link(), self.next_number)
         return WriterStart(self.journal_id, self.end, self.next_number)
@@ -190,8 +188,7 @@ class ForeignJournal(Exception):
 
 def refuse_foreign(header: Header | None, machine_id: str) -> None:
     """Another machine's journal may be read but not written. Raises ForeignJournal."""
-    # A moved disk, or an image with its journal: two machines would write one history, and a start would
-    # continue another machine's shutdown.
+    # A moved disk, or an image with its journal: two machines would write one history.
     if header is not None and header.identity.machine_id != machine_id:
         raise ForeignJournal(
             f"the journal was written by machine {header.identity.machine_id} ({header.identity.node}) and "

@@ -1,13 +1,12 @@
 """A segment: one append-only file of the journal, its header, its name, its link to the one before, its
 layout.
 
-The header ends with its own SHA-256, where the chain of the segment's frames starts. So every record confirms
-the header, and the header's link confirms the segment before. A segment that *carries* records over from a
-failed file continues the link's chain: the records keep their hashes, byte for byte.
+The header ends with its own SHA-256, where the chain of the segment's frames starts. A segment that *carries*
+records over from a failed file continues the link's chain instead.
 
-`Chain` is the synchronous half of the writer: it makes frames of records and knows the place of each. It runs
-ahead of the disk. The writer keeps undurable frames as items; after a failure they go byte for byte into the
-next file, so a record's chain hash never changes: a shutdown's trace id depends on it.
+`Chain` is the synchronous half of the writer: it makes frames of records and knows the place of each. The
+writer keeps undurable frames as items; after a failure they go byte for byte into the next file, so a
+record's chain hash never changes: a shutdown's trace id depends on it.
 """
 
 from __future__ import annotations
@@ -24,9 +23,8 @@ from ebbtide.events.codec import HASH_BYTES, encode_boundary, encode_frame, enco
 SEGMENT_MAGIC = b"EBBTIDE\n"
 FORMAT_VERSION = 1
 
-# Every version knows these fields: it can verify the header of another version, and so distinguish "another
-# version" from "damaged".
-#: magic, format version, spare, header length: the same in every version, as are the 32 bytes at the end.
+# Every version knows these fields, and so distinguishes "another version" from "damaged". : magic, format
+# version, spare, header length: the same in every version, as are the 32 bytes at the end.
 HEADER_PREFIX = struct.Struct("<8sHHI")
 #: Of a journal's id: random.
 JOURNAL_ID_BYTES = 16
@@ -48,8 +46,7 @@ NUMBERS_MAX = 1 << 62
 
 
 #: The versions of the logic: whose actors decide (the daemon's on a node, the controller's in the cluster),
-#: and by which rules. Under one version the same facts must lead to the same decisions, so a re-executing
-#: reader refuses unknown versions.
+#: and by which rules. Under one version the same facts must lead to the same decisions.
 SHUTDOWN_LOGIC, OUTAGE_LOGIC = "shutdown-1", "outage-1"
 #: The versions that this program can execute.
 LOGICS = (SHUTDOWN_LOGIC, OUTAGE_LOGIC)
@@ -152,8 +149,7 @@ def parse_header(data: bytes) -> tuple[Header, int]:
     content, digest = data[: length - HASH_BYTES], data[length - HASH_BYTES : length]
     if hashlib.sha256(content).digest() != digest:
         raise DamagedHeader("the header does not match its hash")
-    # Only behind the hash: an unknown version or feature must not be a flipped bit, or people would search
-    # for a version that does not exist.
+    # Only behind the hash: an unknown version or feature must not be a flipped bit.
     version = HEADER_PREFIX.unpack_from(content)[1]
     if version != FORMAT_VERSION:
         raise IncompatibleHeader(f"format version {version}; this program reads version {FORMAT_VERSION}")

@@ -1,11 +1,11 @@
 """Durations, offsets and sizes, for people and for programs.
 
 A duration reads ``3 s``, ``10.006 s``, ``12 min 5 s``: a number, a space, an SI unit. It is cut off, never
-rounded up: 3 s means at least 3 s. Up to ten minutes it is in seconds alone, like Kubernetes' grace periods,
-logind's InhibitDelayMaxSec and the periods of the waves.
+rounded up: 3 s means at least 3 s. Up to ten minutes it is in seconds alone, like Kubernetes' grace periods
+and logind's InhibitDelayMaxSec.
 
-Not from here: durations in the configuration, which are Go's (`ebbtide.config.fields`); the core's reasons
-on record and the texts of spans, which are data and must stay byte for byte.
+Not from here: durations in the configuration, which are Go's (`ebbtide.config.fields`); the core's reasons on
+record and the texts of spans, which must stay byte for byte.
 """
 
 from __future__ import annotations

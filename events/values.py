@@ -1,7 +1,8 @@
-"""Values inside events: pods, hooks, periods and settings, as whitelisted projections.
+"""Values inside events: pods, hooks, periods and settings, as whitelisted projections; and a pod's workload,
+as far as its name shows.
 
 No field can hold a secret: no environment, no header values, no command output. Numbers are integers; names
-say seconds or nanoseconds. At the end: a pod's workload, as far as its name shows.
+say seconds or nanoseconds.
 """
 
 from __future__ import annotations
@@ -32,14 +33,13 @@ CrashRecord = Literal["none", "panic", "oops", "emergency", "shutdown", "unread"
 #: A system log about a boot's end: without that boot; an orderly end; no sign of one; or unreadable.
 WtmpEnd = Literal["absent", "shutdown", "no-shutdown", "unread"]
 #: ``stopped``: the system journal ends with its own stop: the service manager ended all processes without
-#: stopping the units first (``systemctl reboot --force``).
+#: stopping the units (``systemctl reboot --force``).
 JournalEnd = Literal["absent", "shutdown", "stopped", "no-shutdown", "unread"]
 #: How a boot ended for its pods. ``never-begun``: by software, and no wave ran. ``abrupt``: no software
 #: recorded it. ``unknown``: no record could exist.
 BootEnding = Literal["graceful", "cut-short", "never-begun", "abrupt", "unknown"]
-#: Why it was not graceful, or a graceful boot's event after the release. ``bypassed``: the machine went down
-#: past our lock. ``time-over``: in order, but too late. ``unrecorded``: a power cut, a reset, or a forced
-#: restart.
+#: Why it was not graceful, or a graceful boot's event after the release. ``bypassed``: past our lock.
+#: ``time-over``: in order, but too late. ``unrecorded``: a power cut, a reset, or a forced restart.
 BootEndReason = Literal[
     "",
     "bypassed",
@@ -209,11 +209,9 @@ class ProcessReport(Value):
     connections: int = 0
 
 
-# --- workloads ------------------------------------------------------------------------------------
 # Controllers name pods by fixed patterns, from an alphabet without vowels and look-alikes
 # (``rand.SafeEncodeString``): five letters for a pod (DaemonSet, Job, ReplicaSet), before them up to ten for
-# a Deployment's ReplicaSet; a StatefulSet counts; a static pod's name ends with its node's. The rest is
-# stable from one shutdown to the next.
+# a Deployment's ReplicaSet; a StatefulSet counts; a static pod's name ends with its node's.
 
 _RANDOM_CHARACTER = "[bcdfghjklmnpqrstvwxz2456789]"
 _RANDOM_SUFFIXES = (

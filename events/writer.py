@@ -1,6 +1,6 @@
 """The journal's writer: `append` never blocks and never fails; the disk follows as fast as it can.
 
-One write takes the whole queue, one sync covers all earlier writes (group commit). Pods come before evidence.
+One write takes the whole queue, one sync covers all earlier writes (group commit).
 
 `Writer` is the daemon's interface. `Driver` brings the backlog to disk in two loops, writing and syncing, so
 that a slow sync delays no write. A failed or hung call is final for its file, and the next file begins with
@@ -31,9 +31,8 @@ from ebbtide.events.segment import Chain, Identity, Link, SegmentItem, WriterSta
 class Writer:
     """One process's writer: `open`, then `begin_segment`, then `append` while `run` runs.
 
-    The writer's tasks or `append` call the callbacks, which must not block: ``on_failed(location, error)``,
-    ``on_moved(location, first_seq)``, ``on_lost(error)`` when no location is left, and ``last_resort(line)``
-    for each transition after that.
+    The callbacks must not block: ``on_failed(location, error)``, ``on_moved(location, first_seq)``,
+    ``on_lost(error)`` when no location is left, and ``last_resort(line)`` for each transition after that.
     """
 
     def __init__(
@@ -228,13 +227,12 @@ class Driver:
 
     @property
     def away(self) -> bool:
-        """Not at the first location: a new segment prepares the way back, a later one takes it."""
         return self._at > 0
 
     async def open(self) -> None:
         """Become the writer of the first location that works. Raises JournalLocked."""
         # Three rounds over all locations ask for less each time: the whole history, the local part, only the
-        # lock. A gap is better than no evidence.
+        # lock.
         reason = "there is no location"
         takeover = self._takeover
         for settle_at in (
@@ -274,8 +272,8 @@ class Driver:
 
     async def _write_loop(self) -> None:
         while not self._backlog.settled:
-            # Headers and trailers need their own syncs. Records go out in one write: under load the disk sets
-            # the pace, and each write takes more.
+            # Headers and trailers need their own syncs. Records go out in one write: under load each write
+            # takes more.
             item = self._backlog.next()
             try:
                 if self._broken is not None:
@@ -399,8 +397,7 @@ class Driver:
         """Continue in another file, at the first location that takes it."""
         while not self._backlog.lost:
             # After a failed sync the kernel marks pages clean that never reached the disk, and the next sync
-            # would succeed without them. So never use that file again, and write its content elsewhere. Only
-            # its descriptor is left, and closing it may hang too.
+            # would succeed without them. So never use that file again. Closing it may hang too.
             file, self._file = self._file, None
             if file is not None:
                 self._nursery.start_soon(disk.close_file, file)
@@ -423,7 +420,7 @@ class Driver:
                     # Else the disk works: make the last location's folder again.
                 storage = self._storages[self._at]
                 # The history stays at the old location: a copy takes longer than pods may wait. The new file
-                # links to it, and the way back joins the two.
+                # links to it.
                 await self._takeover.acquire(storage)
                 data, first_seq = self._backlog.carry(), self._backlog.durable.seq + 1
                 end = self._backlog.chain.end
@@ -465,17 +462,14 @@ class WriterCallbacks(NamedTuple):
     lost: Callable[[str, Sequence[SegmentItem]], None]
 
 
-# --- between `append` and the disk ----------------------------------------------------------------
-# Everything here is synchronous but the waiting. An item is *queued* until the driver takes it, then
-# *pending* until it is known durable. A failed file passes both to the next file.
+# Synchronous but the waiting. An item is *queued* until the driver takes it, then *pending* until it is known
+# durable. A failed file passes both to the next file.
 
 #: One `write()`; a backlog after a stall goes out in several.
 WRITE_BYTES_MAX = 1024 * 1024
 
 
 class Backlog:
-    """The items between the chain's end and the last place known durable."""
-
     def __init__(self, chain: Chain) -> None:
         self.chain = chain
         self.written = self.durable = chain.end
@@ -557,7 +551,6 @@ class Backlog:
             self._sync_asked.set()
 
     def close(self) -> None:
-        """No more items will come, so no record waits for another."""
         self.closing = True
         self._sync_asked.set()
 
@@ -584,9 +577,8 @@ class Backlog:
             await self._sync_asked.wait()
 
 
-# --- no storage is left ---------------------------------------------------------------------------
-# A shutdown's transitions for the kernel's log and its pstore. This is no journal: the lines show how far a
-# shutdown came.
+# A shutdown's transitions for the kernel's log and its pstore: no journal, but they show how far a shutdown
+# came.
 
 #: Of a line in the kernel's log, which cuts or refuses longer ones.
 LINE_BYTES_MAX = 900
@@ -612,8 +604,8 @@ def transition_line(record: Record) -> str | None:
 
 def write_last_resort(line: str) -> None:
     """Write a line wherever it may survive. Never raises."""
-    # The console and a remote log show the kernel's log; without access to /dev/kmsg use standard error.
-    # Pstore alone survives the reboot.
+    # The console and a remote log show the kernel's log; without /dev/kmsg use standard error. Pstore alone
+    # survives the reboot.
     data = f"{line}\n".encode()
     if not _write_line(KERNEL_LOG, data):
         with suppress(OSError, ValueError):

@@ -1,8 +1,7 @@
-"""Bounded YAML and JSON: text in, trees of plain values with line numbers out, or one clear error.
+"""Bounded YAML and JSON: trees of plain values with line numbers, or one clear error.
 
-A file must not cost more than its size: bytes, nesting and the number of nodes have limits, an alias counts
-with all its nodes, and a cycle is refused. Nodes are built on an own stack, so deep nesting cannot exhaust
-the interpreter's.
+Bytes, nesting and nodes have limits; an alias counts with all its nodes, and a cycle is refused. Nodes are
+built on an own stack: deep nesting cannot exhaust the interpreter's.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ import yaml
 
 from ebbtide.events.units import size_text
 
-# Scalars as Kubernetes' own tools read them: YAML 1.1 without base-60 numbers and dates. A reader with other
-# rules ("on" as a word) would accept files that the API server refuses. A YAML number without a fraction is a
-# whole one (1.0, 1E3): these tools make JSON of YAML first.
+# Scalars as Kubernetes' own tools read them (YAML 1.1 without base-60 numbers and dates): other rules ("on"
+# as a word) would accept files that the API server refuses. A YAML number without a fraction is a whole one
+# (1.0, 1E3): these tools make JSON of YAML first.
 
 
 Scalar: TypeAlias = "str | int | float | bool | None"
@@ -131,9 +130,9 @@ def _plain_scalar(text: str, line: int) -> Scalar:
 #: Deeper than any Kubernetes object, aliases included; shallow enough for recursive walks.
 DEPTH_MAX = 64
 
-#: In one text, aliases expanded: four times a list of 1 000 ordinary pods, and 100 MiB.
+#: In one text, aliases expanded: four times a list of 1 000 ordinary pods, 100 MiB.
 NODES_MAX = 400_000
-#: The same for a text with one object: ten times a pod with 128 containers. 12 MiB of memory.
+#: Of a text with one object: ten times a pod with 128 containers, 12 MiB.
 OBJECT_NODES_MAX = 50_000
 
 #: Usually at most one, ``%YAML 1.1``; the parser compares each with all before it.
@@ -197,13 +196,12 @@ def read_file(path: str | os.PathLike[str], bytes_max: int) -> bytes:
 
 #: Of one text; more are dropped. A file could have a hundred thousand.
 REPEATED_MAX = 20
-#: A list takes a mistake for each field that one mapping has twice; the last of the two counts. None: such a
-#: text is refused.
+#: Takes a mistake for each field that a mapping has twice (the last counts). None: such a text is refused.
 Repeated: TypeAlias = "list[DocumentError] | None"
 
 
 def parse_text(text: str, nodes_max: int = NODES_MAX, repeated: Repeated = None) -> list[Node]:
-    """The documents of a text that is YAML or JSON, without empty ones. Raises DocumentError."""
+    """The documents of a YAML or JSON text, without empty ones. Raises DocumentError."""
     # JSON first, because it is fast. Its reader does not count values, so a text with many goes to the other.
     if looks_like_json(text) and sum(map(text.count, ",[{")) < nodes_max:
         with suppress(DocumentError):
@@ -224,9 +222,7 @@ def object_of_file(path: Path, bytes_max: int) -> Any:
 
 
 def object_of_text(text: str) -> Any:
-    """For files of the kubelet and kubectl, which take the last of a field that is there twice. Raises
-    DocumentError.
-    """
+    """For files of the kubelet and kubectl: the last of a repeated field counts. Raises DocumentError."""
     documents = parse_text(text, OBJECT_NODES_MAX, [])
     return plain_value(documents[0]) if documents else None
 
@@ -241,7 +237,7 @@ def plain_value(node: Node) -> Any:
 def parse_yaml(
     text: str, nodes_max: int = NODES_MAX, repeated: Repeated = None, found: list[Node] | None = None
 ) -> list[Node]:
-    """The documents of a YAML text, without empty ones. ``found`` takes them, as far as the text can be read.
+    """The documents of a YAML text, without empty ones; ``found`` takes them, as far as the text can be read.
     Raises DocumentError.
     """
     if text.startswith("%") + sum(text.count(f"{end}%") for end in _LINE_ENDS) > DIRECTIVES_MAX:
@@ -266,9 +262,7 @@ def parse_yaml(
 
 
 def decode_text(raw: bytes, bytes_max: int) -> str:
-    """UTF-8, with or without a byte order mark; UTF-16 with one, as a PowerShell writes it. Raises
-    DocumentError.
-    """
+    """UTF-8, with or without a byte order mark; UTF-16 with one (PowerShell). Raises DocumentError."""
     if len(raw) > bytes_max:
         raise Unsupported(f"larger than {size_text(bytes_max)}: split it into several files", 0)
     try:
@@ -395,7 +389,7 @@ class _YamlBuilder:
 _MERGE = "<<"
 
 
-# ``kubectl -o json`` prints large texts, and this reader is fast. Lines are unknown (0): messages name the
+# ``kubectl -o json`` prints large texts, and this reader is fast. It knows no lines (0): messages name the
 # document by its number.
 
 

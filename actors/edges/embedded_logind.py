@@ -1,7 +1,5 @@
-"""logind on a laptop: the real one's orders and facts, without bus, root, or a power-off.
-
-The rules are those of the model that every simulation uses (`actors.simulated_logind`). Here are its waits,
-as tasks, and the edge.
+"""logind on a laptop: the real one's orders and facts (`actors.simulated_logind`), without bus, root, or a
+power-off.
 """
 
 from __future__ import annotations
@@ -99,7 +97,6 @@ class EmbeddedLogindEdge(Edge):
     # --- as the runner sees it -----------------------------------------------------------------
 
     async def run(self, outlet: Outlet) -> None:
-        """Carry out shutdowns, one at a time, until cancelled."""
         async with trio.open_nursery() as nursery:
             self._timer = NurseryTimer(nursery, lambda: round(trio.current_time() * NS_PER_SECOND))
             nursery.start_soon(self._report_events, outlet)

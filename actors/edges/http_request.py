@@ -1,9 +1,9 @@
 """HTTP requests: preStop hooks to pods, and questions to services that know a machine's power.
 
 Any status is an answer, and a redirect is not followed. The caller bounds the time. Headers, queries and
-answers may hold secrets, so no error text quotes them.
+answers may hold secrets: no error text quotes them.
 
-This module imports h11. Mode process imports it when a pod has such a hook, while the disk still answers.
+Imports h11, so mode process imports it when a pod has such a hook, while the disk still answers.
 """
 
 from __future__ import annotations
@@ -168,8 +168,8 @@ def _connection_text(error: BaseException | None) -> str:
 # --- preStop hooks ---------------------------------------------------------------------------------
 
 # The kubelet's rules: any answer is success, no certificate is verified, and a server that answers TLS in
-# plain HTTP gets a plain request without the Authorization header. Header values are what Go's net/http
-# sends. One rule differs: the kubelet follows up to ten redirects to the same host.
+# plain HTTP gets a plain request without Authorization. Header values are Go's net/http's. One rule differs:
+# the kubelet follows up to ten redirects to the same host.
 
 HEADERS_DEFAULT = (("User-Agent", "ebbtide-lifecycle/0.1"), ("Accept", "*/*"))
 #: Not sent without a value.
@@ -257,7 +257,7 @@ def _target(text: str) -> tuple[str, str]:
     before, mark, fragment = text.partition("#")
     path, query_mark, query = before.partition("?")
     if CONTROL.search(text.replace("\t", "\n")) or BAD_ESCAPE.search(path) or BAD_ESCAPE.search(fragment):
-        # The kubelet takes a text that is no URL as the path, with all its characters.
+        # The kubelet takes a text that is no URL as the path.
         target, fragment = quote(text, safe=UNESCAPED), ""
     else:
         path = WHOLE_URL.sub("", path)
@@ -276,8 +276,8 @@ AUTHORITY_BYTES_MAX = 1024 * 1024
 
 
 class Service:
-    """One server. TLS trusts the authorities of ``ca_file`` (None: the system's), or only the certificate
-    with ``fingerprint``. Plain HTTP is for the loopback, where the configuration allows it.
+    """One server. TLS trusts ``ca_file`` (None: the system's), or only the certificate with ``fingerprint``.
+    Plain HTTP is for the loopback, where the configuration allows it.
     """
 
     def __init__(self, url: str, *, ca_file: Path | None = None, fingerprint: str = "") -> None:
@@ -323,7 +323,7 @@ class Service:
         if self._fingerprint:
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         elif self._ca_file is not None:
-            # Read each time, because it may be renewed; in a thread, because its disk may hang.
+            # Read each time (it may be renewed), in a thread (its disk may hang).
             try:
                 pem = await trio.to_thread.run_sync(
                     read_file, self._ca_file, AUTHORITY_BYTES_MAX, abandon_on_cancel=True

@@ -1,8 +1,7 @@
 """The kubelet's unit: stopped, started and watched; and the volumes that it has mounted for pods.
 
-Only a stopped kubelet does not restart a wave's containers. So a stop is bounded, and ends with SIGKILL. (A
-kubelet keeps its state on disk, and handles a crash like any restart.) The core decides what a kubelet that
-returns or is silent means.
+Only a stopped kubelet does not restart a wave's containers. So a stop is bounded, and ends with SIGKILL (a
+kubelet keeps its state on disk, and handles a crash like any restart).
 
 A volume that is mounted here must not be attached elsewhere, whatever the API says: the edge reads the
 kernel's table of mounts.
@@ -35,8 +34,7 @@ from ebbtide.events.units import span_s
 
 #: A unit restarts a dead kubelet after ten.
 LOOK_SECONDS = 5.0
-#: Between two questions to the health endpoint. With `kubelet_silent_seconds` a hung kubelet costs its pods
-#: less than half of the usual wave of 10 s.
+#: With `kubelet_silent_seconds` a hung kubelet costs its pods less than half of the usual wave of 10 s.
 HEALTH_SECONDS = 1.0
 #: A kubelet that was started during the stop is reported after the order's end.
 AGAIN_SECONDS = 0.5
@@ -217,7 +215,7 @@ def health_endpoint(config: Path) -> tuple[str, int] | None:
 
 async def ask_health(address: str, port: int) -> bool | None:
     """Is the kubelet well? The service manager shows a hung one as active; here the kernel accepts the
-    connection, and no answer comes: False. None: no process listens. Bounded; does not raise.
+    connection and no answer comes: False. None: no process listens. Bounded; does not raise.
     """
     with trio.move_on_after(bounds.now.kubelet_silent_seconds):
         try:
@@ -283,16 +281,15 @@ class KubeletUnit:
         return self.name.removesuffix(".service") not in KUBELET_WITH_RUNTIME
 
     async def active(self) -> bool | None:
-        """Does it run, or will it by itself? A crashed one waits as ``activating``. None: unknown."""
+        """Does it run, or will it by itself (a crashed one is ``activating``)? None: unknown."""
         try:
             return await ask_once(self._address, self._active)
         except BusError:
             return None
 
     async def stop(self) -> Ending:
-        """Stop the kubelet that runs now, and kill it after `kubelet_stop_seconds`. Idempotent. Does not
-        raise. Without an answer of the service manager, which may start the kubelet again later, a known main
-        process gets SIGTERM directly.
+        """Stop the kubelet that runs now, and kill it after `kubelet_stop_seconds`. Idempotent, does not
+        raise. Without an answer of the service manager a known main process gets SIGTERM directly.
         """
         if not self.stoppable:
             both = "is the kubelet and the container runtime in one: without it no container could be stopped"
@@ -401,7 +398,7 @@ def main_process(pid: int, started_us: int) -> MainProcess | None:
     except (OSError, ValueError, OverflowError):
         return None
     stat = read_stat(pid)
-    # The kernel counts with the time asleep. How much of it came before this start is unknown.
+    # The kernel counts the time asleep too; how much came before this start is unknown.
     slept_seconds = time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
     slept_before = stat.start_ticks / os.sysconf("SC_CLK_TCK") - started_us / 1_000_000 if stat else math.inf
     if not -bounds.now.unit_note_seconds <= slept_before <= slept_seconds + bounds.now.unit_note_seconds:

@@ -1,10 +1,10 @@
 """Reads the end of the last boot once, from the machine's records, and keeps a sign of life for the next.
 
-The records belong to other programs. Each is read by itself, bounded, and in a thread: a hung disk or a huge
-log costs only that record (``unread``). Only known words go on record.
+Each record is read by itself, bounded, and in a thread: a hung disk or a huge log costs only that record
+(``unread``). Only known words go on record.
 
-* the kernel's crash store, in ``/sys/fs/pstore`` and systemd-pstore's archive: a record's first line has
-  its reason;
+* the kernel's crash store, in ``/sys/fs/pstore`` and systemd-pstore's archive: a record's first line has its
+  reason;
 * ``wtmp``: an orderly shutdown has an entry, and so has each boot;
 * the system journal, by its message ids: was the shutdown's target reached, was the journal told to stop;
 * the hardware watchdog, and kexec's number among the boot loaders.
@@ -231,7 +231,7 @@ def _tail(path: Path, size: int) -> bytes:
 
 # --- wtmp ----------------------------------------------------------------------------------------
 
-#: utmp(5): type, padding, process, line (32), id (4), user (32), and the time, at a place that depends on the
+#: utmp(5): type, padding, process, line (32), id (4), user (32), and the time, whose place depends on the
 #: widths before it.
 UTMP_RUN_LEVEL, UTMP_BOOT_TIME = 1, 2
 UTMP_USER_AT = 44
@@ -302,8 +302,8 @@ BY_LOGIND = ("_SYSTEMD_UNIT=systemd-logind.service", "_UID=0")
 BY_KERNEL, BY_JOURNALD = "kernel", "driver"
 #: The kernel's emergencies that end a machine.
 KERNEL_WORDS = ("Kernel panic", "soft lockup", "hard LOCKUP", "Fatal exception")
-#: Before a boot's last entry. After its target a shutdown takes at most a minute and a half; a soft reboot,
-#: which keeps the boot, may have reached the target long before.
+#: Before a boot's last entry. After its target a shutdown takes at most a minute and a half; a soft reboot
+#: may have reached the target long before.
 END_US = 120_000_000
 #: A power key begins a shutdown, with all its pods.
 POWER_KEY_US = 3600_000_000

@@ -1,7 +1,5 @@
-"""Node and pod statuses without an API server, in a file that every user may read.
-
-``node.json`` in the state directory holds the node's Ready condition and the pods' final statuses of the last
-shutdown, in the Kubernetes API's words.
+"""Node and pod statuses without an API server: ``node.json`` in the state directory holds the node's Ready
+condition and the last shutdown's final statuses, in the Kubernetes API's words, for every user.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """The edge to systemd-logind: carries out `LogindActor`'s orders and reports what logind says.
 
 `SignalFilter` and `LogindConnection` take logind's signals in order. `LogindReporter` makes each one a fact,
-after at most one bounded question (the kind, below systemd 255). While logind is silent, it reads the
-properties that announce no change. It keeps the last reports: a fact is a change.
+after at most one bounded question (the kind, below systemd 255), and meanwhile reads the properties that
+announce no change. A fact is a change.
 
-Readings and signals take different ways. A property that was read just before a signal must not be reported
-after it: an old "does not go down" would undo the signal. So reports take turns, the connection counts
-arrived and reported signals, and a reading counts only while both agree (`pending`).
+A property that was read just before a signal must not be reported after it: an old "does not go down" would
+undo the signal. So reports take turns, the connection counts arrived and reported signals, and a reading
+counts only while both agree (`pending`).
 """
 
 from __future__ import annotations
@@ -89,11 +89,10 @@ FilteredSignal = ShutdownSignal | OwnerChanged | SignalRejected | None
 
 
 class SignalFilter:
-    """Accepts valid signals from the owner of logind's name, each once. Called in the bus's order, so
-    ``owner`` is right for each signal.
+    """Accepts valid signals from the owner of logind's name, each once, in the bus's order.
 
-    The bus filters broadcasts in logind's name, but any local user may send a signal to us alone. (The
-    kubelet matches without a sender, and once crashed on a wrong body, kubernetes#97951.)
+    Any local user may send a signal to us alone. (The kubelet matches without a sender, and once crashed on a
+    wrong body, kubernetes#97951.)
     """
 
     def __init__(self) -> None:
@@ -314,8 +313,8 @@ class LogindEdge(Edge):
     # --- effects -------------------------------------------------------------------------------
 
     async def _arm(self, order: d.Arm, outlet: Outlet) -> Ending:
-        # AddMatch (in the connection), then Inhibit, then PreparingForShutdown: a shutdown that begins in
-        # between is seen either in the property or as a signal.
+        # AddMatch, then Inhibit, then PreparingForShutdown: a shutdown that begins in between is seen in the
+        # property or as a signal.
         try:
             bus = await self._link.bus()
             refused = await self._take_lock(bus) if order.lock else ""
@@ -365,7 +364,7 @@ class LogindEdge(Edge):
         self, change: Callable[[], object], reached: Callable[[int], bool], outlet: Outlet
     ) -> Ending:
         """logind 252 has no reload command: it reads its files again on SIGHUP, some milliseconds later. In a
-        shutdown its timer would not change, so the files stay untouched.
+        shutdown its timer would not change: the files stay.
         """
         try:
             bus = await self._link.bus()
@@ -527,7 +526,7 @@ class LogindReporter:
         raise BusError("logind is too slow, or keeps signalling: its state could not be read in between")
 
     async def report_changes(self, outlet: Outlet) -> None:
-        """Read logind and put what has changed, while it is there. Call it with ``turn`` held."""
+        """Read logind and put what has changed. Needs ``turn``."""
         if not self.link.owner:
             return
         with contextlib.suppress(BusError), trio.move_on_after(bounds.now.logind_look_seconds) as look:
@@ -557,7 +556,7 @@ class LogindReporter:
 
     async def report_holders(self, outlet: Outlet) -> None:
         """In a shutdown: changed locks of other programs. The first reading counts without any, too: then no
-        other program holds the machine. Call it with ``turn`` held.
+        other program holds the machine. Needs ``turn``.
         """
         if not self.preparing:
             self._holders, self._reports_left = None, HOLDER_REPORTS_MAX
@@ -604,8 +603,7 @@ class DelayLock:
     """``descriptors``: from the service manager's store.
 
     logind lets the machine go when every duplicate is closed. So they are close-on-exec, a new lock is taken
-    before the old one is closed, and ours is closed after the service manager has confirmed that its
-    duplicate is gone.
+    before the old one is closed, and ours is closed only once the service manager's duplicate is gone.
     """
 
     def __init__(self, service: ServiceManager, descriptors: Sequence[int] = ()) -> None:

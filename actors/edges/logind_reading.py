@@ -1,7 +1,7 @@
-"""What logind says: its manager's properties on the bus, its schedule file, and its configuration files.
+"""What logind says: its manager's properties, its schedule file, and its configuration files.
 
 The property ``ScheduledShutdown`` announces no change and stays stale after a failed shutdown, so the
-schedule file is read instead. It is an early warning and evidence, never a trigger.
+schedule file is read: an early warning and evidence, never a trigger.
 
 logind sorts the configuration files of all folders by *file name*, and the last ``InhibitDelayMaxSec`` wins.
 So ``99-kubelet.conf`` loses against a vendor's ``unattended-upgrades-logind-maxdelay.conf``
@@ -122,7 +122,6 @@ async def read_preparing(bus: Bus) -> bool:
 
 
 async def read_grant_ns(bus: Bus) -> int:
-    """The limit in force."""
     return grant_ns_of_usec(_checked(int, await bus.get(MANAGER, "InhibitDelayMaxUSec")))
 
 

@@ -1,7 +1,7 @@
 """The parts of a manifest that the core may not see: how a pod is launched, and what its hooks do.
 
-The core's `events.values.Pod` has no commands, environments or header values. Edges that start processes and
-send hooks need those. They never enter an event or the journal.
+Commands, environments and header values never enter an event or the journal; edges that start processes and
+send hooks need them.
 """
 
 from __future__ import annotations
@@ -119,10 +119,8 @@ class ContainerSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class ProcessSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """``init``: init containers and sidecars in the manifest's order.
-
-    Plain init containers run to their end one after another, a sidecar is started in its turn and left
-    running, and then ``containers`` are started.
+    """``init``: init containers and sidecars in the manifest's order: the former run to their end one after
+    another, a sidecar is started in its turn. Then ``containers`` start.
     """
 
     uid: str

@@ -1,9 +1,9 @@
 """systemd, the service manager: reports to it, and questions about the running system.
 
 Its descriptor store keeps a duplicate of the delay lock, so that the lock survives our crash. But logind
-waits until *every* duplicate is closed: at the release the store's must be gone for certain before ours.
+waits until *every* duplicate is closed: at the release the store's must be gone before ours.
 
-Questions go to the bus, or, if that is gone late in a shutdown, to systemd's private socket.
+Questions go to the bus, or, if that is gone, to systemd's private socket.
 """
 
 from __future__ import annotations
@@ -192,8 +192,8 @@ async def manager_property(name: str, address: str | None = None) -> Any:
 
 async def userspace_id(address: str | None = None) -> str:
     """The boot id, and after a soft reboot, which keeps it, an addition for this userspace. An unanswered
-    question counts as no soft reboot. A machine in a container has the kernel's boot id in all its lives, so
-    the start of its service manager is added.
+    question counts as no soft reboot. A container's machine has the kernel's boot id in all its lives: the
+    start of its service manager is added.
     """
     boot = boot_id()
     with contextlib.suppress(OSError):

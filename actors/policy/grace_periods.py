@@ -1,8 +1,7 @@
 """The waves of a shutdown and every grace period: of a wave, of a pod, of the whole shutdown.
 
-The effective periods (the two-value form migrated, the gates applied, a small grant shared out); each pod's
-wave and time, exactly as in the kubelet (KEP-2712 and its pod grouping); and the times of a shutdown from its
-signal. Pods get whole seconds. Durations as configured, logind's grant and moments are nanoseconds.
+Pods are grouped and timed exactly as in the kubelet (KEP-2712), in whole seconds. Durations as configured,
+logind's grant and moments are nanoseconds.
 """
 
 from __future__ import annotations
@@ -72,8 +71,8 @@ def requested_seconds(periods: Sequence[Period]) -> int:
 def share_grant(periods: Sequence[Period], grant_seconds: int) -> tuple[Period, ...]:
     """``periods`` (ascending) as a grant allows them: served from the highest priority down.
 
-    KEP-2000 shrinks the regular share first. 30/10 under a grant of 15 is 5 and 10, under 8 it is 0 and 8.
-    A grant that is large enough has no effect; a negative one counts as 0.
+    KEP-2000 shrinks the regular share first: 30/10 under a grant of 15 is 5 and 10, under 8 it is 0 and 8. A
+    negative grant counts as 0.
     """
     left = max(0, grant_seconds)
     shares = []
@@ -85,10 +84,8 @@ def share_grant(periods: Sequence[Period], grant_seconds: int) -> tuple[Period, 
     return tuple(reversed(shares))
 
 
-# A pod's wave, exactly as in the kubelet.
-#
-# A pod goes to the entry with the largest priority that is not above its own. A pod below every entry goes
-# to the lowest. A pod without a priority counts as 0.
+# A pod goes to the entry with the largest priority that is not above its own, exactly as in the kubelet;
+# below every entry to the lowest. Without a priority it counts as 0.
 
 
 def as_counted(pod: Pod, means: TerminationMode) -> Pod:
@@ -145,8 +142,8 @@ LATE_NS = 250_000_000
 
 
 def pod_grace_seconds(period_seconds: int, pod: Pod, now_ns: int) -> int:
-    """min(period, ``terminationGracePeriodSeconds``, the rest of the deletion's grace), and the kubelet's
-    least. The rest is rounded up: the API server cuts its timestamps.
+    """min(period, ``terminationGracePeriodSeconds``, the rest of the deletion's grace, rounded up: the API
+    server cuts its timestamps), and the kubelet's least.
 
     A pod that names no grace takes the whole period, not Kubernetes' default of 30 s (kubernetes#120271).
     """
@@ -208,12 +205,11 @@ def planned_waves(
     return tuple(waves)
 
 
-# Each pod's place in a shutdown: which wave, and who ends it there.
-#
-# No delete ends static pods, or pods of DaemonSets that tolerate every taint or whose node cannot be tainted.
-# They have waves of their own behind the API's, in the same order, because the kubelet carries deletes out
-# and may not be stopped before the last of those. The last priority range is one wave, over the runtime: the
-# pods that keep the node running are there, and have its full time.
+# Which wave a pod is in, and who ends it there. No delete ends static pods, or pods of DaemonSets that
+# tolerate every taint or whose node cannot be tainted. They have waves of their own behind the API's, in the
+# same order, because the kubelet carries deletes out and may not be stopped before the last of those. The
+# last priority range is one wave, over the runtime: the pods that keep the node running are there, and have
+# its full time.
 
 
 def deletable(pod: Pod, *, taints: bool) -> bool:

@@ -1,7 +1,7 @@
 """The plan for people: its waves, and a warning for every cut, with the pod and the cure.
 
 ``plan`` and the shutdown use the same waves (`actors.policy.grace_periods`). A rule is about the whole plan
-or about one pod, and yields (code, message). The tables at the end list the rules.
+or about one pod, and yields (code, message).
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ def make_plan(
     now_ns: int = 0,
     means: TerminationMode = "",
 ) -> Plan:
-    """``periods``: effective ones (`effective_periods`); none: switched off. ``budget`` changes no number.
-    Under ``elastic`` a wave may get the time that earlier waves leave, and the warnings say so.
-    ``sleep_action`` False: sleep hooks have no effect. ``now_ns``: for deletions. ``means``: what ends pods.
+    """``periods``: effective ones (`effective_periods`); none: switched off. ``budget`` changes no number,
+    but warnings: under ``elastic`` a wave may get more time. ``sleep_action`` False: sleep hooks have no
+    effect. ``now_ns``: for deletions.
     """
     needed_ns = requested_seconds(periods) * NS_PER_SECOND + reserve_ns
     times = shutdown_times(periods, now_ns, needed_ns if grant_ns is None else max(0, grant_ns), reserve_ns)

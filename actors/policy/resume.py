@@ -1,14 +1,13 @@
-"""The resume table: what a starting daemon does about the shutdown that its journal ends with. And how the
-boot of that journal ended.
+"""The resume table: what a starting daemon does about the shutdown that its journal ends with, and how that
+boot ended.
 
 A start knows five things: the state of the journal's last episode, logind's ``PreparingForShutdown``, whether
-boot and userspace are the same as in that episode (a soft reboot keeps the boot id and changes the
-userspace), and whether the service manager handed the lock back. Every combination has exactly one row; a
-test proves it. The rules behind the rows:
+boot and userspace are the same (a soft reboot keeps the boot id and changes the userspace), and whether the
+service manager handed the lock back. Every combination has exactly one row; a test proves it:
 
-1. An episode survives its daemon, never its userspace: in another boot or userspace it is closed.
-2. Complete means that the release was ordered durably.
-3. *Unknown* counts as "no change": an open shutdown goes on, and no new one begins.
+1. An episode survives its daemon, never its userspace: in another one it is closed. 2. Complete means that
+the release was ordered durably. 3. *Unknown* counts as "no change": an open shutdown goes on, and no new one
+begins.
 """
 
 from __future__ import annotations
@@ -116,9 +115,8 @@ def _fits(cell: str, word: str) -> bool:
 
 # --- how the last boot ended --------------------------------------------------------------------
 
-# The journal knows how far a shutdown had come, and whether one could have begun. Only the machine's records
-# show whether it went down in order, by force or by a crash, and each of them may be missing. A missing
-# record is no proof. Without any record the ending is ``unknown``.
+# Only the machine's records show whether it went down in order, by force or by a crash. A missing record is
+# no proof; without any the ending is ``unknown``.
 
 
 class EndedBoot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

@@ -1,7 +1,7 @@
-"""One cause for each pod that did not end by itself, the tree of causes above it, and the headline.
+"""One cause for each pod that did not end by itself, the tree of causes above it (docs/replay.md), and the
+headline.
 
-A shutdown with a hundred killed pods has one root or two, and a hundred warnings. The tree is a pure function
-of the record; headline, warnings, blame, a pod's story, metrics and JSON use this one.
+A pure function of the record; headline, warnings, blame, a pod's story, metrics and JSON use it.
 """
 
 from __future__ import annotations
@@ -209,8 +209,8 @@ def reason_text(pod: shutdown_record.PodRecord) -> str:
 
 # --- the tree of causes ------------------------------------------------------------------------
 
-# A root explains its consequences: the pods that it hurt, and the notices that follow from it. docs/replay.md
-# has the tree. A machine's root lies above a part's, a part's above a setting's, a setting's above a pod's.
+# A root explains the pods that it hurt, and the notices that follow from it. A machine's root lies above a
+# part's, a part's above a setting's, a setting's above a pod's.
 
 Level = Literal["machine", "part", "configuration", "pod", "remark"]
 

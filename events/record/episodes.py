@@ -36,9 +36,8 @@ class Episode(FrozenStruct, omit_defaults=False):
     """One shutdown or outage, for ``journal ls``; its JSON has the promised fields.
 
     Times are wall-clock nanoseconds: first record plus monotonic difference. ``ended_wall_ns``: the order to
-    release the lock, or the close of a cancelled shutdown or an outage. None: it was cut short or goes on.
-    ``pods`` has a count for every outcome of the inventory; for an outage, for the pods that it followed:
-    ``recovered`` or ``waiting``. An outage has a ``sign`` without ``severity``. ``pods_running``: how
+    release the lock, or the close of a cancelled shutdown or an outage; None: it was cut short or goes on.
+    ``pods`` has a count for every outcome; for an outage ``recovered`` and ``waiting``. ``pods_running``: how
     many of the ``unknown`` of a running shutdown have not ended. ``headless``: the journal has lost the
     begin, so the counts and times are of the rest.
     """
@@ -106,7 +105,7 @@ def outage_records(history: History, *, boot_id: str | None = None) -> Iterator[
 def episodes(
     history: History, *, boot_id: str | None = None, boots: list[BootRecord] | None = None
 ) -> Iterator[Episode]:
-    """The summaries of a history. ``boots`` takes up how boots ended, in the order of the journal.
+    """The summaries of a history. ``boots`` takes up how boots ended.
 
     ``boot_id``: see `fold.ShutdownFold.outcome`. Raises events.codec.BadPayload.
     """

@@ -1,12 +1,10 @@
 """The fold of a shutdown: what each event means for its record.
 
-`events.record.episodes` feeds it a journal's records, other readers single events (`ShutdownFold.see`). The
-fold executes no logic, so it reads any version's journal. It counts unknown types, and skips payloads that it
+`events.record.episodes` feeds it a journal's records, other readers single events (`ShutdownFold.see`). It
+executes no logic, so it reads any version's journal: it counts unknown types, and skips payloads that it
 cannot decode.
 
 A pod or wave that no record introduced gets a short record: the journal may have lost its begin.
-
-The file: the base of the folds of shutdowns and outages; the fold of a shutdown; the node's state.
 """
 
 from __future__ import annotations
@@ -60,8 +58,8 @@ def meaning(*kinds: type[Event]) -> Callable[[MethodT], MethodT]:
     return mark
 
 
-#: What a record keeps of its events: a value or four bytes of text each count one, and take some 40 bytes in
-#: a reader. A shutdown of 10 000 pods has four to five million; a stranger's journal would fill the memory.
+#: What a record keeps of its events: a value or four bytes of text each count one, and take some 40 bytes. A
+#: shutdown of 10 000 pods has four to five million.
 KEPT_MAX = 5_000_000
 #: A pod's containers, hooks and autopsies each: they are searched one by one.
 PARTS_MAX = 256
@@ -123,7 +121,6 @@ class EpisodeFold:
         raise NotImplementedError
 
     def take(self, raw: RawRecord, header: Header, fact: RawRecord | None) -> Event | None:
-        """One record of the journal. ``fact`` began its step; records of other episodes have no effect."""
         raise NotImplementedError
 
     def finish(self, boot_id: str | None, damage: Any) -> Any:
@@ -152,8 +149,8 @@ def begin_of_record(number: int, first: RawRecord | Stamp, header: Header) -> di
 def grouped_by_episode(records: Sequence[RawRecord]) -> Sequence[RawRecord]:
     """Whole steps, with each episode's records together.
 
-    A signal may come while the pods of a cancelled shutdown still end. One step then closes this shutdown and
-    opens the next: its first record already belongs to the next one, and the closing records follow.
+    One step may close a cancelled shutdown and open the next: its first record already belongs to the next
+    one, and the closing records follow.
     """
     opening = [index for index, raw in enumerate(records) if raw.episode == raw.seq and raw.cause == 0]
     if not opening:
@@ -184,8 +181,8 @@ class BootRecord(NamedTuple):
 class Beforehand:
     """The configuration, the process and the schedule before a shutdown, and how boots ended.
 
-    Where retention removed the first segments, the first checkpoint has the configuration; its states are
-    read as plain values, so that another version's do no harm. ``process`` None: no start is on record.
+    Where retention removed the first segments, the first checkpoint has the configuration, read as plain
+    values. ``process`` None: no start is on record.
     """
 
     def __init__(self) -> None:
@@ -379,7 +376,6 @@ class ShutdownFold(EpisodeFold):
                 handle(self, event)
 
     def take(self, raw: RawRecord, header: Header, fact: RawRecord | None) -> Event | None:
-        """One record of the journal. ``fact`` began its step; records of other episodes have no effect."""
         if raw.episode == self.number:
             self.record.events += 1
             self.record.last_seq = raw.seq
@@ -454,9 +450,7 @@ class ShutdownFold(EpisodeFold):
         return self.waves[index]
 
     def label(self, uid: str) -> str:
-        """The name of any pod. A volume may still be mounted of a pod that ended before the signal: naming
-        it makes it no pod of this shutdown.
-        """
+        """The name of any pod: a volume may still be mounted of a pod that ended before the signal."""
         known = self.pods.get(uid) or self.listed.get(uid)
         return uid if known is None else known.label
 
@@ -1028,8 +1022,8 @@ class ShutdownFold(EpisodeFold):
 
     @meaning(f.ScheduleRead)
     def schedule_read(self, event: f.ScheduleRead) -> None:
-        # A read a moment after the signal is as good as one before. Ignore an empty schedule: during logind's
-        # delay ``shutdown -c`` clears it, and the machine still goes down (systemd 252).
+        # A read a moment after the signal is as good as one before. Ignore an empty schedule: ``shutdown -c``
+        # clears it in logind's delay, and the machine still goes down (systemd 252).
         if event.at_wall_ns:
             self.schedule = event
 
@@ -1111,8 +1105,8 @@ class NodeState(RecordPart):
         """Every type here is in `NODE_EVENTS`, by which a start filters (tests/daemon/test_status.py)."""
         match record.event:
             case f.DaemonStarted() as event:
-                # A lock that was kept over the restart is not enough: this process must look at logind
-                # before it trusts the signal. Likewise the node's parts must answer again.
+                # A kept lock is not enough: this process must look at logind before it trusts the signal.
+                # Likewise the node's parts must answer again.
                 self.armed, self.armed_wall_ns, self.why_not = False, 0, STARTING
                 self.lock_held = self.lock_inherited = event.lock_inherited
                 self.starts_wall_ns = record.wall_ns

@@ -18,8 +18,8 @@ _BEYOND_ASCII = re.compile(r"[^\n -~]")
 
 def visible(text: str) -> str:
     r"""``text`` on one line, with every character that is not printable as ``\x1b``, ``\n``, ``\u202e``."""
-    # A pod's process may have any name: a command name, a reason or a path can hold escape sequences, line
-    # breaks that make one event look like two, and marks that turn a line around. Show them, never send them.
+    # A pod's process may have any name: escape sequences, line breaks that make one event look like two,
+    # marks that turn a line around. Show them, never send them.
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
@@ -47,8 +47,8 @@ def json_values(value: Any, *, every: bool = False) -> Any:
     """Structs and plain values for JSON. The keys of mappings are data, and stay.
 
     Names of fields are in camel case. Times are in seconds, and in RFC 3339: ``began_ns`` is
-    ``beganSeconds``, ``started_wall_ns`` is ``started``. Where there are a begin and an end, there is
-    ``tookSeconds`` too. A Struct that leaves out defaults in the journal does so here, except with ``every``.
+    ``beganSeconds``, ``started_wall_ns`` is ``started``; a begin and an end give ``tookSeconds`` too. A
+    Struct that leaves out defaults in the journal does so here, except with ``every``.
     """
     if isinstance(value, msgspec.Struct):
         return json_object(struct_fields(value, every=every), every=every)
@@ -120,8 +120,8 @@ def time_text(time: str | None) -> str:
 def _whole_second(seconds: int) -> str:
     """``2026-03-01T12:00:00``, in the Gregorian calendar.
 
-    Without `time`, whose range depends on the platform: years that begin in March put the leap day last, so a
-    month's length follows from its place in the year.
+    Without `time`, whose range depends on the platform: with years that begin in March a month's length
+    follows from its place.
     """
     days, seconds = divmod(seconds, 86_400)
     hours, seconds = divmod(seconds, 3_600)

@@ -1,10 +1,10 @@
 """An outage as one value, and the fold that makes it. Page, tables, chain and export of outages read it.
 
-Times are nanoseconds since the outage began: on the writing leader's monotonic clock, and by the wall clock
-between leaders on two machines. None: it did not happen, or is not on record.
+Times are nanoseconds since the outage began: on the writing leader's monotonic clock, by the wall clock
+between leaders. None: it did not happen, or is not on record.
 
-``course`` has what the outage as a whole waited for, one stage after another without a gap. ``waits`` of a
-pod and of an attachment are the same for them; above `PARTS_MAX` the oldest ones become one.
+``course`` has what the outage as a whole waited for, one stage after another without a gap; ``waits`` of a
+pod and of an attachment are the same for them. Above `PARTS_MAX` the oldest ones become one.
 """
 
 from __future__ import annotations
@@ -203,9 +203,9 @@ class OutageRecord(EpisodePart):
 class OutageBoots:
     """The boots of an outage's node, and the report on how one ended.
 
-    A Node may report any boot, also one that ended long before. The report is about the outage if that boot
-    was on record when the outage began, or when the taint was ordered. After the outage's end another boot
-    must have replaced it: a boot that was only unreachable may end at any later time.
+    A Node may report any boot. The report is about the outage if that boot was on record when the outage
+    began, or when the taint was ordered. After the outage's end another boot must have replaced it: a boot
+    that was only unreachable may end at any later time.
     """
 
     def __init__(self) -> None:

@@ -2,8 +2,6 @@
 
 Times are nanoseconds since the signal unless their name says otherwise: monotonic within a boot, by the wall
 clock across boots. None: it did not happen, or is not on record. A record holds no guess.
-
-The file: how bad it was; the record and its parts; the parts of a stop; the texts of its notices.
 """
 
 from __future__ import annotations
@@ -58,8 +56,8 @@ KILLED_SHARE_BAD = Fraction(1, 4)
 
 class Summary(NamedTuple):
     """The input of the severity. ``pods`` has a count by fate; ``gone``: how many of the unknown ones have
-    ended. ``lock_lost``: not held at the signal, or lost later. ``headless``: the
-    record of its begin is lost. ``hook_cut``: a pod ended by itself without the end of its preStop hook.
+    ended. ``lock_lost``: not held at the signal, or lost later. ``hook_cut``: a pod ended by itself without
+    the end of its preStop hook.
     """
 
     outcome: EpisodeOutcome
@@ -484,7 +482,7 @@ def with_verdict(shutdown: RecordT, verdict: Verdict) -> RecordT:
 
 # --- what a pod's stop is made of --------------------------------------------------------------
 
-# Its hooks, and each container's time from stop signal to exit: for blame, critical chain and diff.
+# Its hooks, and each container's time from stop signal to exit.
 
 #: ``killed``: it ended by our SIGKILL, or has not ended in spite of it.
 StopPartKind = Literal["hook", "stop", "killed"]

@@ -1,6 +1,6 @@
-"""The client of the container runtime. Its calls have deadlines, and it outlives a restart of the runtime.
+"""The client of the container runtime: calls with deadlines, which outlive a restart of the runtime.
 
-gRPC runs on asyncio, in a loop by trio-asyncio. Only this module knows either. It is imported once the node
+gRPC runs on asyncio, in a loop by trio-asyncio; only this module knows either. It is imported once the node
 is armed (`cri_edge`).
 """
 
@@ -57,8 +57,7 @@ SERVICE_NAME = "runtime.v1.RuntimeService"
 IMAGE_SERVICE_NAME, IMAGE_PREFIX = "runtime.v1.ImageService", "Image"
 #: The list of a dense node is larger than gRPC's own limit of 4 MiB.
 MESSAGE_BYTES_MAX = 16 * 1024 * 1024
-#: A hook's answer has all its output, up to 16 MiB, and a wave has a hundred hooks. Only the exit code
-#: matters.
+#: A hook's answer has all its output, up to 16 MiB; only the exit code matters.
 EXEC_BYTES_MAX = 64 * 1024
 #: gRPC's service config: gRPC does not read an answer that announces more bytes.
 EXEC_LIMIT = {
@@ -68,14 +67,14 @@ EXEC_LIMIT = {
 #: The pause before the next try to connect. gRPC's own begins at a second.
 RECONNECT_MS_MIN = 50
 RECONNECT_MS_MAX = 250
-#: Between two looks for a connection: gRPC's own wait for it cannot be cancelled.
+#: gRPC's own wait for a connection cannot be cancelled: look instead.
 READY_POLL_SECONDS = 0.05
 #: Between two looks at an idle connection.
 GONE_POLL_SECONDS = 0.5
 #: gRPC's own thread ends a cancelled call.
 CANCELLED_SECONDS_MAX = 10.0
 
-#: gRPC gives these codes without a connection, and to a call during which the runtime goes away.
+#: gRPC gives these without a connection, and to a call during which the runtime goes away.
 AWAY_CODES = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 #: Our own end refused the answer; the runtime has carried the call out.
 TOO_LARGE_TEXT = "Received message larger than max"
@@ -86,7 +85,7 @@ UNSENT_TEXT, UNSENT_CODES = (
 )
 #: containerd listens but has not read its state yet.
 NOT_INITIALIZED = "server is not initialized yet"
-#: Texts of a runtime or gRPC about a failed call. None of them comes from a container.
+#: A runtime's or gRPC's texts, none from a container.
 RUNTIME_TEXTS = (
     UNSENT_TEXT,
     NOT_INITIALIZED,
@@ -135,12 +134,10 @@ METHODS = (
 
 
 def method_of(request: Message) -> str:
-    """CRI names each request after its method."""
     return type(request).__name__.removesuffix("Request")
 
 
 def answer_type(method: str) -> type[Message]:
-    """CRI names each answer after its method."""
     found: type[Message] = getattr(api, f"{method}Response")
     return found
 
@@ -157,7 +154,7 @@ class CriClient:
         self._open: set[asyncio.Future[Message]] = set()
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Hold the channel open until cancelled. The first call connects."""
+        """Hold the channel open until cancelled."""
         async with trio_asyncio.open_loop() as loop:
             self._channel = channel = await loop.run_aio_coroutine(self._connect())
             self._loop = loop
@@ -209,12 +206,12 @@ class CriClient:
 
     async def call(self, request: Message, seconds: float, *, traceparent: str = "") -> Any:
         """Send a call, and again if the runtime did not begin it; ExecSync only once: a hook must not run
-        twice. Cancelling cancels the call. Raises Lost, NotFound, RuntimeRefused.
+        twice. Raises Lost, NotFound, RuntimeRefused.
         """
         return await self._call(request, seconds, traceparent, Unsent)
 
     async def repeat(self, request: Message, seconds: float, *, traceparent: str = "") -> Any:
-        """`call` for requests that may be sent twice: sends a lost one again while there is time."""
+        """`call` for requests that may be sent twice: sends a lost one again."""
         return await self._call(request, seconds, traceparent, Lost)
 
     async def _call(self, request: Message, seconds: float, traceparent: str, again: type[Lost]) -> Any:
@@ -261,13 +258,10 @@ class CriClient:
         raise RuntimeRefused(f"{name}: {code.name}{why}")
 
     async def _answer(self, call: Any) -> Message | None:
-        """Cancelled, it cancels only the call in gRPC. The call's task then ends with gRPC's report, for
-        which `_drain` waits.
-        """
+        """Cancelled, it cancels only the call in gRPC; the task ends with gRPC's report (`_drain`)."""
         task = asyncio.ensure_future(call)
         self._open.add(task)
         task.add_done_callback(self._open.discard)
-        # Take the error of a call that fails while it is cancelled: left alone, it would end the loop.
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             return await asyncio.shield(task)
@@ -277,8 +271,8 @@ class CriClient:
             raise
 
 
-#: containerd's and CRI-O's code for an end that they have not seen, as after their shim's. A program that
-#: exits with it counts as lost where the kernel does not report exit codes (before Linux 6.15).
+#: containerd's and CRI-O's code for an end that they have not seen. A program that exits with it counts as
+#: lost where the kernel does not report exit codes (before Linux 6.15).
 LOST_EXIT_CODE = 255
 
 
@@ -296,10 +290,10 @@ async def exit_of_container(client: CriClient, container_id: str) -> ExitStatus 
 
 
 class RuntimeReach:
-    """Does the runtime answer? ``known`` is set at the first result. Changes become facts.
+    """Does the runtime answer? ``known`` is set at the first result; changes become facts.
 
-    A broken connection is noticed at once, a runtime that hangs by lists that do not come. A break of less
-    than a second (a quick restart) is not reported.
+    A broken connection is noticed at once, a hung runtime by lists that do not come. A break of less than a
+    second (a restart) is not reported.
     """
 
     def __init__(self, client: CriClient, outlet: Outlet, tell: Tell) -> None:
@@ -350,7 +344,7 @@ class RuntimeReach:
         await self.ask(bounds.now.runtime_echo_seconds)
 
     async def ask(self, seconds: float) -> None:
-        """Record no answer. The second question is for a daemon that was stopped during the first one."""
+        """Record no answer. The second question is for a daemon that was stopped during the first."""
         try:
             with suppress(Lost):
                 return await ask_version(self._client, seconds)
@@ -359,7 +353,6 @@ class RuntimeReach:
             await self._record(False, error)
 
     async def answers(self) -> None:
-        """A look succeeded."""
         self._failing_since = None
         await self._record(True)
 

@@ -1,8 +1,7 @@
 """The CRI edge ends a node's pods through the container runtime's own socket (docs/cri.md).
 
-This light part exists from the start of the process. A thread imports the rest, with gRPC, when the node is
-armed or a running shutdown needs it, so it cannot delay the lock. If the import or the client fails, orders
-fail with the reason, and the edge tries again.
+A thread imports the rest, with gRPC, when the node is armed or a running shutdown needs it, so it cannot
+delay the lock. If that fails, orders fail with the reason, and the edge tries again.
 """
 
 from __future__ import annotations
@@ -39,8 +38,7 @@ class CriEdge(Edge):
     """Carries out signals, kills, hooks, autopsies and inventories.
 
     ``state_dir``: on a file system that goes with the boot. ``own_uid``: the daemon's own pod, if its cgroup
-    does not show it. ``lookup``: what the API server knows. ``starts``: may a pod of this node start? Raises
-    OSError when the folder cannot be made.
+    does not show it. ``starts``: may a pod of this node start? Raises OSError when the folder cannot be made.
     """
 
     def __init__(
@@ -115,7 +113,7 @@ class CriEdge(Edge):
         return self._runtime.active() if self._runtime is not None else []
 
     async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
-        """Repeat the order; but a hook's exec ended with the daemon, and the core repeats a stop itself."""
+        """Repeat the order; but a hook's exec ended with the daemon, and the core repeats stops."""
         lost = isinstance(order, d.RunHook | d.SendSignal)
         return None if lost else await self._carry_out(order, outlet)
 

@@ -1,9 +1,8 @@
-"""The runtime's pods, warm in memory: an inventory is read from here without any call.
+"""The runtime's pods, warm in memory: an inventory needs no call.
 
-An inventory shows a pod as the runtime has it, completed by what the API server reported until then. Of
-Kubernetes a runtime has only labels and annotations (kubelet, ``kuberuntime/labels.go``). A file keeps the
-containers of the current inventory for the daemon's next life. It works without gRPC: `cri_edge` and the
-doctor load it.
+A pod is shown as the runtime has it (of Kubernetes only labels and annotations: kubelet,
+``kuberuntime/labels.go``), completed by the API server's report. A file keeps the inventory's containers for
+the daemon's next life. Works without gRPC: `cri_edge` and the doctor load it.
 """
 
 from __future__ import annotations
@@ -131,8 +130,8 @@ class PodTable:
         return (entry for pod in self.pods.values() for entry in pod.containers.values())
 
     def put(self, entry: ContainerEntry) -> None:
-        """Add a running container. Keep an earlier one of its name only if a shutdown follows it, since
-        orders may still mean that one.
+        """Add a running container. Keep an earlier one of its name only if a shutdown follows it: orders may
+        still mean that one.
         """
         before = entry.pod.containers.get(entry.spec.name)
         if before is not None and before.id in self.followed:
@@ -142,8 +141,8 @@ class PodTable:
             self.followed[entry.id] = entry
 
     def find(self, uid: str, container: str) -> ContainerEntry | None:
-        """The inventory's container of this name, never one that was started since. Without one in the
-        inventory: the one that runs, else the last.
+        """The inventory's container of this name, never one that was started since; without an inventory the
+        running one, else the last.
         """
         pods = (pod for pod in self.pods.values() if pod.uid == uid)
         found = [pod.containers[container] for pod in pods if container in pod.containers]
@@ -176,7 +175,7 @@ class PodTable:
         self.followed[entry.id] = entry
 
     def give_started(self, listed: Collection[str] = ()) -> list[PodEntry]:
-        """Pods of the inventory with containers that were started since; ``listed`` had none. From now on
+        """Pods of the inventory with containers that were started since (``listed`` had none); from now on
         orders mean these.
         """
         uids = {*listed, *(uid for uid, _ in self.given)}
@@ -229,8 +228,8 @@ HELPER = "conmon"
 
 
 def _processes(ids: Collection[str]) -> dict[str, dict[int, proc.ProcessStat]]:
-    """By container id, the processes in its cgroup; a virtual machine has none. Every runtime and driver puts
-    the container's id into the cgroup's name. Reads all processes once.
+    """By container id, the processes in its cgroup, whose name has the id with every runtime and driver; a
+    virtual machine has none. Reads all processes once.
     """
     members: dict[str, dict[int, proc.ProcessStat]] = {}
     for pid in proc.all_pids():
@@ -253,10 +252,8 @@ def without_exec(ids: Collection[str]) -> set[str]:
 
 
 def first_processes(ids: Collection[str]) -> dict[str, tuple[int, int]]:
-    """By container id, the number and start of the first process in its cgroup.
-
-    The first process has its parent outside the cgroup, and so has an exec: then the age decides. By age
-    alone, reused pids would show a child as the older one.
+    """By container id, the number and start of the first process in its cgroup: the oldest whose parent is
+    outside (an exec's is too). By age alone, reused pids would show a child as the older one.
     """
     found: dict[str, tuple[int, int]] = {}
     for key, stats in _processes(ids).items():
@@ -269,8 +266,8 @@ def first_processes(ids: Collection[str]) -> dict[str, tuple[int, int]]:
 
 
 def known_pod_of(pod: PodEntry, lookup: PodStore | None) -> KnownPod | None:
-    """By UID; a static pod also by name, since the API server may not know its UID. A mirror that matches no
-    static pod here, or under another name, was not made by this node's kubelet.
+    """By UID; a static pod also by name, since the API server may not know its UID. A mirror that fits no
+    static pod here was not made by this node's kubelet.
     """
     if lookup is None:
         return None
@@ -280,7 +277,7 @@ def known_pod_of(pod: PodEntry, lookup: PodStore | None) -> KnownPod | None:
         found = None
     if found is None and pod.static:
         found = lookup.find_named(pod.namespace, pod.name)
-    # The API server has assigned a number to the mirror: only the manifest has the kubelet's view.
+    # The API server's number is the mirror's: only the manifest has the kubelet's view.
     if found is not None and found.static and not lookup.has_number(pod.namespace, pod.name):
         found = replace(found, priority_assigned=True)
     return found
@@ -290,8 +287,8 @@ def pod_view(pod: PodEntry, known: KnownPod | None = None, over: Collection[str]
     """``known`` goes before the runtime's labels and annotations. ``over``: ids of containers whose exec hook
     has ended.
 
-    A container that ended well is left out. One that ended badly, or in an unknown way, is shown as not
-    running: with it the pod does not succeed.
+    A container that ended well is left out. One that ended badly or unknown is shown as not running: with it
+    the pod does not succeed.
     """
     if known is None:
         known = KnownPod(uid=pod.uid, api_uid="", namespace="", name="", sidecars=pod.sidecars)
@@ -355,11 +352,10 @@ CONTAINER_NAME_LABEL = "io.kubernetes.container.name"
 GRACE_ANNOTATION = "io.kubernetes.pod.terminationGracePeriod"
 PRE_STOP_ANNOTATION = "io.kubernetes.container.preStopHandler"
 PORTS_ANNOTATION = "io.kubernetes.container.ports"
-#: On a pod: its kubelet's source. Every source but the API server makes it static.
+#: Every source but the API server makes a pod static.
 CONFIG_SOURCE_ANNOTATION = "kubernetes.io/config.source"
 CONFIG_SOURCE_API = "api"
-#: A kubelet writes neither the priority nor which init containers are sidecars, so a user may annotate the
-#: pod: a number, and names with commas.
+#: A kubelet passes on neither, so a user may annotate the pod: a number, and names with commas.
 PRIORITY_ANNOTATION = "ebbtide/priority"
 SIDECARS_ANNOTATION = "ebbtide/sidecars"
 
@@ -419,7 +415,6 @@ def pre_stop_of(annotations: Mapping[str, str]) -> pod_spec.HookAction | None:
 
 
 def ports_of(annotations: Mapping[str, str]) -> dict[str, int]:
-    """A container's named ports."""
     try:
         found = msgspec.json.decode(annotations.get(PORTS_ANNOTATION, "[]"), type=list[_Port])
     except (ValueError, RecursionError):  # no JSON, no ports, no UTF-8, nested deeper than a stack
@@ -428,7 +423,6 @@ def ports_of(annotations: Mapping[str, str]) -> dict[str, int]:
 
 
 def grace_seconds_of(annotations: Mapping[str, str]) -> int | None:
-    """The pod's terminationGracePeriodSeconds, from an annotation of its containers."""
     return parse_number(annotations.get(GRACE_ANNOTATION, ""))
 
 
@@ -439,7 +433,6 @@ def parse_number(text: str) -> int | None:
 
 
 def is_static(annotations: Mapping[str, str]) -> bool:
-    """Did a kubelet make this pod from a file or URL of its own?"""
     return annotations.get(CONFIG_SOURCE_ANNOTATION, CONFIG_SOURCE_API) != CONFIG_SOURCE_API
 
 
@@ -458,8 +451,7 @@ INVENTORY_FILE_NAME = "inventory-1"
 class InventoryFile:
     """With it the next daemon reports what ended while no daemon ran.
 
-    A reboot makes it void, so it is not synced, and belongs on a file system that goes with the
-    boot. Makes the folder. Raises OSError.
+    A reboot makes it void, so it is not synced. Makes the folder. Raises OSError.
     """
 
     def __init__(self, folder: Path, boot_id: str) -> None:

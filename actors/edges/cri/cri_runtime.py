@@ -1,8 +1,7 @@
 """The awake CRI edge: a shutdown's inventory, its orders on containers, and the warm table.
 
-`cri_edge` imports this module when the node is armed. In reading order: `Runtime` keeps the connection and
-the table, `Inventory` reads the table at the signal, `ContainerOrders` stops containers. `Listing` and
-`ContainerEnds` keep the table warm, so that neither the inventory nor a stop has to call the runtime.
+`cri_edge` imports it when the node is armed. `Listing` and `ContainerEnds` keep the table warm, so neither an
+inventory (`Inventory`) nor a stop (`ContainerOrders`) has to call the runtime.
 """
 
 from __future__ import annotations
@@ -157,7 +156,7 @@ class Runtime:
             await trio.sleep(bounds.now.priorities_seconds)
         pods = self._inventory.views()
         unset = f"no known priority (nor an annotation {PRIORITY_ANNOTATION}) and count as priority 0"
-        # Also where Ebbtide ends the pods: the trap is open on the day on which the kubelet does.
+        # Also where Ebbtide ends the pods: one day the kubelet may.
         assigned = "a priorityClassName and no number: a kubelet that ends the pods itself counts them as 0"
         for why, labels in (
             (unset, [pod.label for pod in pods if pod.priority is None]),
@@ -215,7 +214,7 @@ NOT_LISTED = "the runtime does not answer, so its pods are not known"
 
 class Inventory:
     """The pods at the signal, those of a second look, and late pods; without an answer of the runtime, its
-    last known state. ``warm`` is set once the table is filled. ``look`` compares it with the runtime now.
+    last known state. ``warm`` is set once the table is filled; ``look`` compares it with the runtime.
     ``starts``: may a pod of this node start now?
     """
 
@@ -246,7 +245,6 @@ class Inventory:
 
     @property
     def takes_late(self) -> bool:
-        """Does this shutdown still take late pods?"""
         return time.monotonic_ns() < self._late_until_ns
 
     async def take(self, order: d.TakeInventory, outlet: Outlet) -> Ending:
@@ -366,8 +364,8 @@ class Inventory:
 class ComingPods:
     """Pods of the inventory that may start soon.
 
-    With a running kubelet they may start at any time, so mode api has to delete them, or they start after all
-    others have ended. Until such a pod runs, only the API server shows its end.
+    With a running kubelet at any time, so mode api has to delete them, or they start after all others have
+    ended. Until such a pod runs, only the API server shows its end.
     """
 
     def __init__(self, table: PodTable, lookup: PodStore | None) -> None:
@@ -404,9 +402,7 @@ class ComingPods:
                 yield each
 
     def settle(self) -> list[Fact]:
-        """The ends of waiting containers: from the runtime if they started, else from the API server. A stop
-        may have found a container that started since gone.
-        """
+        """The ends of waiting containers: from the runtime if they started, else from the API server."""
         ends = list[Fact]()
         for uid, name in list(self._waiting):
             entry = self._table.find(uid, name)
@@ -436,12 +432,11 @@ NOT_KNOWN = "the runtime reports no process of this container"
 class ContainerOrders:
     """Stop signal, SIGKILL, preStop hook and autopsy. ``start`` runs a task that may outlive its order.
 
-    An order means the container of its shutdown's inventory. If the kubelet has started another one under the
-    same name since, the order only reports that the first has ended.
+    An order means the container of its shutdown's inventory. If the kubelet has started another one since,
+    the order only reports that the first has ended.
 
-    A stop is a signal to the container's first process, so it needs no runtime. Without such a process the
-    runtime's ``StopContainer`` sends it: signal, timeout and SIGKILL in one call. Its timeout is later than
-    the core's own SIGKILL, because the core may shorten the grace.
+    Without a first process the runtime's ``StopContainer`` sends the stop: signal, timeout and SIGKILL in one
+    call. Its timeout is later than the core's own SIGKILL, because the core may shorten the grace.
 
     A lost stop is not sent again, a lost SIGKILL is. A hook runs at most once.
     """
@@ -538,7 +533,7 @@ class ContainerOrders:
             return Ending(reason="" if wanted == name else f"{wanted} was sent, as its image asks")
         stopped = _Outcome()
         self._start(self._stop_by_runtime, entry, traceparent, stopped)
-        # Only this call's own answer counts: a runtime that answers others may still refuse or lose this one.
+        # Only this call's answer counts: a runtime that answers others may still refuse or lose it.
         with trio.move_on_after(bounds.now.stop_heard_seconds):
             await stopped.known.wait()
             return stopped.ending
@@ -564,8 +559,8 @@ class ContainerOrders:
         stopped.known.set()
 
     async def _kill(self, entry: ContainerEntry, traceparent: str) -> Ending:
-        """SIGKILL to the first process ends its whole process namespace. The runtime kills a container that
-        has no process here, or whose process does not end.
+        """SIGKILL to the first process ends its whole process namespace; the runtime kills a container
+        without a process here, or whose process does not end.
         """
         error = _signal_first_process(entry, "SIGKILL")
         if error == "" and await _has_ended(entry):
@@ -598,7 +593,7 @@ class ContainerOrders:
                 answered = await self._reach.while_it_answers(lambda: self._exec(request, traceparent))
                 return answered or Ending("unknown", f"{WHETHER_IT_RAN}: {cri_client.ON_RECORD_AS_AWAY}")
             if isinstance(action, pod_spec.HttpGetAction):
-                # A broken sandbox has no address, and its request must not go to another pod of this node.
+                # A broken sandbox has no address: its request must not go to another pod of this node.
                 address = entry.pod.pod_ip or (node_address() if entry.pod.host_network else "")
                 if not (action.host or address):
                     return Ending("failed", "its address is not known")
@@ -682,13 +677,13 @@ EXEC_TOO_LOUD = (
 WHETHER_IT_RAN = "whether it ran, and how it ended, is not known"
 #: The address of a node without a route.
 LOOPBACK = "127.0.0.1"
-#: No host has these addresses (RFC 5737, RFC 3849), so they are behind the default route. No packet is sent.
+#: No host has these (RFC 5737, RFC 3849), so they are behind the default route. No packet is sent.
 ROUTED_ADDRESSES = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
 ANY_PORT = 9
 
 
 def node_address() -> str:
-    """For a pod in the node's network. Like the kubelet, the address of the interface with the default
+    """For a pod in the node's network, as the kubelet does: the address of the interface with the default
     route.
     """
     for family, elsewhere in ROUTED_ADDRESSES:
@@ -721,13 +716,13 @@ class _VerboseImage(msgspec.Struct, frozen=True):
 
 
 class Listing:
-    """Compares the table with the runtime's lists. Asks for the state of a new container, and for the address
-    of a new sandbox.
+    """Compares the table with the runtime's lists, and asks for new containers' states and new sandboxes'
+    addresses.
 
-    All states are asked for side by side: a sandbox or container whose shim hangs or is dead delays no other.
-    A container without a state in time is taken as it is listed. One whose state the runtime refuses, and
-    which has no process here, is left out. Both are asked for again later. Only a silent runtime fails the
-    whole look. ``on_new`` gets a new container, ``on_gone`` one that left the list without an end.
+    All states are asked for side by side: a hung or dead shim delays no other container. A container without
+    a state in time is taken as it is listed; one whose state the runtime refuses, and which has no process
+    here, is left out. Both are asked for again later. Only a silent runtime fails the whole look. ``on_new``
+    gets a new container, ``on_gone`` one that left the list without an end.
     """
 
     def __init__(
@@ -752,8 +747,7 @@ class Listing:
         """Raises CallFailed; the table keeps what was learned until then."""
         ready = api.PodSandboxFilter(state=api.PodSandboxStateValue(state=api.SANDBOX_READY))
         running = api.ContainerFilter(state=api.ContainerStateValue(state=api.CONTAINER_RUNNING))
-        # Taken before the lists: a container found during them is in none and has not ended. A followed
-        # container may have a successor in the table already.
+        # Taken before the lists: a container found during them is in none and has not ended.
         followed = filter(None, self._table.followed.values())
         before = list(dict.fromkeys([*self._table.entries(), *followed]))
         seconds = bounds.now.runtime_look_seconds
@@ -790,9 +784,7 @@ class Listing:
     async def _learn(
         self, ready: Collection[str], listed: Mapping[str, api.Container]
     ) -> cri_client.Lost | None:
-        """Ask for the states of new sandboxes and containers. Returns the runtime's own failure, for which no
-        object is to blame.
-        """
+        """Ask for the states of new sandboxes and containers. Returns the runtime's own failure."""
         found, failed = await self._ask(
             {
                 key: api.ContainerStatusRequest(container_id=key)
@@ -838,8 +830,8 @@ class Listing:
     async def _ask(
         self, questions: Mapping[str, Message], *, again: bool = False
     ) -> tuple[dict[str, Any], dict[str, cri_client.CallFailed]]:
-        """The answers and the failures, by key; a container that the runtime no longer knows is in neither.
-        ``again``: an earlier question was lost.
+        """The answers and the failures, by key; a vanished container is in neither. ``again``: an earlier
+        question was lost.
         """
         found: dict[str, Any] = {}
         failed: dict[str, cri_client.CallFailed] = {}
@@ -964,9 +956,9 @@ RESTART_SECONDS = 5.0
 class ContainerEnds:
     """Sees a container's end at once through its first process; the lists find other ends.
 
-    The exit code comes from the kernel (Linux 6.15, once the shim has waited for the process), else from the
-    runtime, for a moment only: an exit code is worth less than the next wave's time. ``start`` runs a task as
-    long as the edge lives.
+    The exit code comes from the kernel (Linux 6.15, once the shim has waited), else from the runtime, for a
+    moment only: an exit code is worth less than the next wave's time. ``start`` runs a task as long as the
+    edge lives.
     """
 
     def __init__(
@@ -1025,7 +1017,7 @@ class ContainerEnds:
         self._table.followed.pop(given.id, None)
 
     async def _code_in_api(self, uid: str, container: str) -> int | None:
-        """From the API server: a kubelet removes a deleted pod's container and object soon after the end."""
+        """A kubelet removes a deleted pod's container and object soon after the end."""
         lookup, code = self._lookup, None
         if lookup is not None:
             with trio.move_on_after(bounds.now.exit_code_seconds):

@@ -1,7 +1,7 @@
 """API calls: repeated within an order's time, in parallel, at a limited rate; objects, lists, finding pods.
 
-An order names a pod by the runtime's UID. The watch knows the API's name and UID for it. For an unknown pod
-one list shows whether it is gone, or was not listed yet.
+An order names a pod by the runtime's UID; the watch knows the API's name and UID for it. For an unknown pod
+one list shows whether it is gone.
 """
 
 from __future__ import annotations
@@ -113,8 +113,8 @@ API_TEXTS = (
 
 
 class ApiCall:
-    """The calls of one order. Within its time a call is repeated if the server says "later". The caller gets
-    the last answer or `Unanswered`, never later than its time.
+    """The calls of one order, repeated within its time if the server says "later". The caller gets the last
+    answer or `Unanswered`, never later than its time.
     """
 
     def __init__(self, caller: ApiCaller, seconds_max: float, traceparent: str) -> None:
@@ -236,7 +236,7 @@ ResultT = TypeVar("ResultT")
 
 class CallSlots:
     """A new connection (TLS) costs more processor time than a call, just when the pods' ends need it. So few
-    calls run in parallel while the server is quick, and more while it is slow.
+    calls run in parallel while the server is quick, more while it is slow.
     """
 
     def __init__(self) -> None:
@@ -471,7 +471,7 @@ async def list_pod_objects(call: ApiCall, node: str) -> list[ApiPod]:
 
 #: A pod has about 8 KiB: 3 parts of 400 KiB for a full node.
 PART_PODS = 50
-#: The 50 largest possible pods have 75 MiB, and decoding takes up to 15 times a part's bytes.
+#: The 50 largest possible pods have 75 MiB, and decoding takes up to 15 times as much.
 PART_BYTES_MAX = 4 * 1024 * 1024
 TOO_LONG_DIVISOR = 4
 LARGE_PART_PODS = PART_PODS // TOO_LONG_DIVISOR
@@ -490,9 +490,8 @@ async def list_in_parts(
     project: Callable[[ItemT], ResultT],
     limit: int,
 ) -> tuple[list[ResultT], str]:
-    """``path`` makes the list's path from the fields of its query. ``limit``: the size of a part; after one
-    that is too long the next ones are smaller, and after short ones larger again. Raises Unanswered, and what
-    ``ask`` raises.
+    """``path`` makes the list's path from its query. ``limit``: the size of a part; a part that is too long
+    makes the next ones smaller for a while. Raises Unanswered, and what ``ask`` raises.
     """
     found: list[ResultT] = []
     version = await take_parts(ask, path, decoder, lambda part: found.extend(map(project, part)), limit)
@@ -584,9 +583,8 @@ class PacedCaller:
     """The controller's own request rate: a hundred nodes that die at once begin a hundred journals.
 
     First come a Node and its lease, then the journals, without which no action may follow, then the rest;
-    each in the order of arrival. Every fourth request is the oldest of all. Events only take what is left. A
-    call that could not be sent in time raises Unanswered, not ``sent``. If its task asks again, it keeps its
-    place.
+    every fourth request is the oldest of all, and Events only take what is left. A call that could not be
+    sent in time raises Unanswered, not ``sent``; if its task asks again, it keeps its place.
     """
 
     def __init__(self, caller: ApiCaller) -> None:

@@ -1,11 +1,11 @@
 """The client of the API server: bounded calls, streams, and an identity that follows its files.
 
-It runs on asyncio, in a loop by trio-asyncio. Only this module knows either. It is imported once the node is
+It runs on asyncio, in a loop by trio-asyncio; only this module knows either. It is imported once the node is
 armed (`api_edge`).
 
 Of the package `kubernetes` only settings and connection (`RESTClientObject`, on aiohttp) are loaded: all of
-it takes 47 MiB. Python imports a package's ``__init__`` before its modules, so during the import empty
-modules replace the packages; a later ``import kubernetes`` loads the real one.
+it takes 47 MiB. Python imports a package's ``__init__`` first, so during the import empty modules replace the
+packages.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class ApiSession:
             class Connector(client.aiohttp.TCPConnector):  # type: ignore[misc,name-defined]  # loaded late
                 def _release(self, key: Any, protocol: Any, **fields: Any) -> None:
                     """Use the connection that was used last. aiohttp takes them in turn, which keeps all
-                    open, at a third of a mebibyte each.
+                    open, at a third of a MiB each.
                     """
                     super()._release(key, protocol, **fields)
                     kept = self._conns.get(key)
@@ -404,7 +404,7 @@ class ApiClient:
         traceparent: str = "",
         accept: str = api.JSON,
     ) -> api.Answer:
-        """One call, repeated with fresh credentials where the server refused the old. Raises Unanswered."""
+        """One call, again with fresh credentials where the server refused the old. Raises Unanswered."""
         headers = _request_headers(content_type, traceparent, accept)
         _sent.set(sent := list[None]())
         try:

@@ -1,7 +1,7 @@
-"""The Kubernetes edge: this node's pods, known ahead of time, and a shutdown's writes into the cluster.
+"""The Kubernetes edge: this node's pods, known ahead of time, and a shutdown's writes (docs/node.md).
 
-This light part exists from the start of the process. A thread imports the rest, with the client, when the
-node is armed or a shutdown needs it, so it cannot delay the lock. See docs/node.md.
+A thread imports the rest, with the client, when the node is armed or a shutdown needs it, so it cannot delay
+the lock.
 """
 
 from __future__ import annotations
@@ -35,9 +35,8 @@ NO_API = "no API server: no kubeconfig was named, and this is no pod"
 
 
 class KubernetesEdge(Edge):
-    """``kubeconfig`` None: the pod's own access; outside of a pod there is no API, and pods are known from
-    the cache and the manifests. ``state_dir`` outlives a reboot. ``manifests``: the kubelet's
-    staticPodPath.
+    """``kubeconfig`` None: the pod's own access; outside of a pod, cache and manifests alone. ``state_dir``
+    outlives a reboot. ``manifests``: the kubelet's staticPodPath.
     """
 
     def __init__(
@@ -145,8 +144,8 @@ class KubernetesEdge(Edge):
         return ended
 
 
-# After an unforeseen file, a half installed package, or a bug, the daemon goes on without the API server,
-# says so, and tries again.
+# After an unforeseen file, a half installed package, or a bug, the daemon goes on without the API server, and
+# tries again.
 
 
 #: Between two tries.

@@ -1,7 +1,7 @@
 """Watches keep objects of one kind in memory as the API server has them.
 
-A watch lists once and then follows. After a break it goes on where it broke, and lists again only if the
-server has forgotten that place. Bookmarks move the place on while no object changes.
+A watch lists once and then follows. After a break it continues there, and lists again only if the server has
+forgotten that place. Bookmarks move it while no object changes.
 """
 
 from __future__ import annotations
@@ -54,9 +54,8 @@ ItemT = TypeVar("ItemT")
 
 
 class Watched(Generic[ItemT]):
-    """``path`` makes the list's path from the fields of its query. ``project`` makes the stored item from an
-    object. ``part``: the size of a list's part. ``gather_seconds``: events within this time are read
-    together.
+    """``path`` makes the list's path from its query, ``project`` the stored item from an object. ``part``:
+    the size of a list's part. ``gather_seconds``: events within this time are read together.
     """
 
     def __init__(
@@ -327,8 +326,8 @@ class _Review(msgspec.Struct):
 
 
 async def may_taint(caller: api.ApiCaller, node: str, before: bool = True) -> bool:
-    """``before`` where it cannot be learned. NodeRestriction refuses changed taints from the node's own
-    identity, whatever RBAC allows.
+    """``before`` where it cannot be learned. NodeRestriction refuses the node's own identity changed taints,
+    whatever RBAC allows.
     """
 
     async def review(path: str, group: str, kind: str, **spec: object) -> _ReviewStatus | None:
@@ -386,8 +385,8 @@ class ApiHealth:
         return answer
 
     async def follow(self) -> None:
-        """Check unanswered writes, until cancelled: the watch notices silence too late for a shutdown, and
-        one unanswered write is no proof.
+        """Check unanswered writes, until cancelled: the watch notices silence too late, and one unanswered
+        write is no proof.
         """
         while True:
             await self._news.wait()

@@ -1,7 +1,7 @@
-"""The awake Kubernetes edge: the connection, the watch, the cache, and the writes to Pods and Events.
+"""The awake Kubernetes edge: the connection, the watch, the cache, and the writes to Pods and Events
+(`node_writes`: to the Node).
 
-Each writer is bounded and repeatable. It does not raise: for a slow or missing server it returns a reason.
-The order and the objects determine what it writes. `node_writes` writes to the Node.
+Each writer is bounded and repeatable, and does not raise: for a slow or missing server it returns a reason.
 """
 
 from __future__ import annotations
@@ -176,8 +176,8 @@ def event_object(
 
 
 def event_name(order: d.PostEvent, node: str, trace: str) -> str:
-    """``<subject>.<digest>``. Made from the order's key, so a second try, also after a crash, is a conflict;
-    and from node and trace, since order keys are the same on every node.
+    """``<subject>.<digest>``, from the order's key, so a second try, also after a crash, is a conflict; and
+    from node and trace, since keys are the same on every node.
     """
     digest = hashlib.sha256("\0".join((node, trace, order.key)).encode()).hexdigest()[:DIGEST_CHARACTERS]
     subject = (order.name or node).lower()[:SUBJECT_CHARACTERS_MAX].rstrip("-.")
@@ -220,9 +220,9 @@ class PodDeletes:
     be, or its time is over.
 
     The UID is a precondition, since a new pod may have the same name. ``DisruptionTarget`` comes first, so
-    that a Job does not count the pod as its own failure. The order's end decides what may have become of the
-    pod's hooks. ``done``: the pod is gone, or the kubelet ends it. ``failed``: the server refused the delete,
-    or it was never sent. ``timed-out``: the server may have taken it.
+    that a Job does not count the pod as failed. The result decides about the pod's hooks. ``done``: the pod
+    is gone, or the kubelet ends it. ``failed``: refused, or never sent. ``timed-out``: the server may have
+    taken it.
     """
 
     def __init__(self, parts: api.WriteParts, tainted: Callable[[], Awaitable[None]]) -> None:
@@ -315,7 +315,7 @@ async def withdraw(
     parts: api.WriteParts, final: Container[str], order: WithdrawPods, outlet: Outlet
 ) -> Ending:
     """Ready=False: with the kubelet stopped, only this ends new connections to the pods. ``final``: the API's
-    UIDs of pods with a final status written or under way.
+    UIDs of pods with a final status, written or under way.
     """
     try:
         call = parts.call(order.key, bounds.now.withdraw_seconds)
@@ -370,8 +370,8 @@ class StatusRefused(Exception):
 
 class StatusDelivery:
     """Without its kubelet a pod gets the status that the kubelet would have written; else it looks Running
-    while its node is away (kubernetes#109531, #110755). A pod that has started again after a reboot must
-    never get it. ``final``: the API's UIDs of pods whose delivery has begun.
+    while its node is away (kubernetes#109531, #110755). A pod that has started again must never get it.
+    ``final``: the API's UIDs of pods whose delivery has begun.
     """
 
     def __init__(self, parts: api.WriteParts, late: LateStatuses) -> None:
@@ -469,7 +469,7 @@ class StatusDelivery:
 
 
 async def _report_progress(order: DeliverStatuses, missing: Collection[str], outlet: Outlet) -> None:
-    """Until cancelled. The release may come before the end of a slow delivery, and names what is missing."""
+    """Until cancelled. The release may come before a slow delivery's end, and names what is missing."""
     told = len(missing)
     while True:
         await trio.sleep(PROGRESS_SECONDS)
@@ -532,8 +532,8 @@ def final_status(
     pod: api.ApiPod, phase: str, reason: str, message: str, exit_codes: Sequence[ExitCode] = ()
 ) -> api.JsonObject:
     """A strategic merge patch of ``pods/status``, for this version. Phase, reason and ``DisruptionTarget``
-    are those of the kubelet's graceful node shutdown. Containers without a known end end as in its
-    ``TerminatePod``; those of a pod that succeeded, without its sidecars, with 0.
+    are the kubelet's graceful node shutdown's. Containers without a known end end as in its ``TerminatePod``;
+    those of a succeeded pod, without sidecars, with 0.
     """
     before = pod.status.conditions
     # As the kubelet does (PodObservedGenerationTracking).
@@ -610,7 +610,7 @@ class _LateFile(msgspec.Struct, rename="camel"):
 
 class LateStatuses:
     """The kubelet may start the pods again after a reboot, so a late status is only written to a pod in the
-    version that it had when the status was due. ``folder`` None: in memory only.
+    version of then. ``folder`` None: in memory only.
     """
 
     def __init__(self, folder: Path | None, tell: Tell) -> None:
@@ -677,7 +677,7 @@ REST_PER_LIST = 3
 
 async def await_statuses(parts: api.WriteParts, order: AwaitStatuses, outlet: Outlet) -> Ending:
     """Wait for every pod's final status, and report the missing ones. The watch usually knows first; else one
-    list of all pods is asked for, less often where the server is slow.
+    list of all pods, less often where the server is slow.
     """
     call = parts.call(order.key, order.timeout_ns / NS_PER_SECOND)
     missing, why, next_list, ended = order.uids, "", 0.0, Ending()

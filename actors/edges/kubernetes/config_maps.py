@@ -1,19 +1,16 @@
-"""An outage's journal in the API server, as numbered, immutable ConfigMaps.
+"""An outage's journal in the API server, as numbered, immutable ConfigMaps (docs/outage.md, How it works).
 
 Each write creates one object, a *piece*: the next bytes of a segment. Pieces are numbered over the whole
-journal. Two leaders that continue from the same place create the same number. The API server takes one, and
-the other leader is *fenced*: its journal ends. The object's content shows whether a taken number is our own.
+journal. Of two leaders that continue from the same place one creates the next number; the other is *fenced*.
+The content shows whether a taken number is our own.
 
-Each piece names the hash of the piece before, and the oldest chain counts. Later objects under a piece's name
-continue no chain, so they fence no leader, and no reader reads them. The policy `only-our-journals` is still
-required: a client that can read a journal can continue it, and an older object hides a journal.
+Each piece names the hash of the piece before, and the oldest chain counts, so later objects under these names
+fence no leader.
 
 Retention frees numbers: a leader that was stopped until its next number was written and removed would create
-it again, and no reader would see it. But the oldest pieces go first. So the sync after a create looks for the
+it again, and no reader would see it. But the oldest pieces go first, so the sync after a create looks for the
 piece before it: if that exists, no number behind it was ever removed. Each piece also names the journal's
-first piece, and a reader ignores all pieces below. Retention writes such a piece before it removes others.
-
-The journal waits for the API server however long it is away.
+first piece; a reader ignores all below. Retention writes such a piece before it removes others.
 """
 
 from __future__ import annotations
@@ -95,8 +92,8 @@ DRY_RUN_UID = "00000000-0000-0000-0000-000000000000"
 
 #: A created piece is stored. While no task waits, one check covers this time.
 UNSYNCED_SECONDS = 30.0
-#: Writes that no task waits for gather, so that a hundred quiet outages stay within their rate. A leader that
-#: dies loses so much.
+#: Writes without a waiting task gather, so a hundred quiet outages stay within their rate. A leader that dies
+#: loses so much.
 GATHER_SECONDS = 2.0
 
 #: Its own threads: the shared ones may hang with a name server or a disk.
@@ -115,9 +112,9 @@ class TooLarge(OSError):
 
 
 class Piece(NamedTuple):
-    """``segment``: a file name; empty: the object names none. ``first``: the journal's first piece at that
-    time. ``after``: the hash of the piece before. ``number`` 0: a foreign name. ``node``: the Node's name,
-    for people. ``at_rest``: it ends a journal without an open outage.
+    """``segment``: a file name; empty: none. ``first``: the journal's first piece at that time. ``after``:
+    the hash of the piece before. ``number`` 0: a foreign name. ``node``: for people. ``at_rest``: it ends a
+    journal without an open outage.
     """
 
     number: int
@@ -165,8 +162,8 @@ def chains_of(pieces: Iterable[Piece]) -> list[list[Piece]]:
 
 
 def chain_of(pieces: Iterable[Piece]) -> list[Piece]:
-    """The oldest chain: others, whatever they say, were made later. Of one second the one behind which others
-    were removed, else the first.
+    """The oldest chain: others were made later. Of one second the one behind which others were removed, else
+    the first.
     """
     return min(chains_of(pieces), key=lambda chain: (chain[0].modified_ns, -chain[-1].first), default=[])
 
@@ -555,8 +552,8 @@ class ConfigMapStorage:
         return Fenced(errno.EBUSY, what)
 
     async def remove(self, name: str) -> None:
-        """The next piece excludes it from the journal; a later removal deletes its objects. No record waits
-        for that: each leader tries it once.
+        """The next piece excludes it from the journal; a later removal deletes its objects, once by each
+        leader.
         """
         await self.confirm()
         newest = max((number for number, each in self._index.items() if each.segment == name), default=0)
@@ -609,7 +606,7 @@ class ConfigMapStorage:
             self._problem = self._problem if self._waits_since else ""
 
     async def _ask(self, method: str, path: str, body: object = None) -> api.Answer:
-        """Repeat until a final answer, however long it takes: a person may restore a right or a quota."""
+        """Repeat until a final answer, however long: a person may restore a right or a quota."""
         again, is_read = api.AGAIN_SECONDS, method == "GET"
         with self._waiting():
             while True:
@@ -667,8 +664,8 @@ async def read_journals(
     wanted: Collection[str],
     take: Callable[[str, ConfigMapSource], None],
 ) -> None:
-    """Read the journals of these Nodes, by UID, with one list, since for each list the server looks through
-    all pieces. ``take`` gets one at a time, with its Node's UID. Raises OSError, also in the middle.
+    """Read the journals of these Nodes, by UID, with one list (for each list the server looks through all
+    pieces). ``take`` gets one at a time, with its Node's UID. Raises OSError, also in the middle.
     """
     node_uid, pieces = "", Pieces()
 

@@ -1,15 +1,13 @@
 """The API server's address and our identity there, kept current: tokens and certificates rotate, servers
 move.
 
-The source is a kubeconfig, or a pod's own files, all read into memory at once. The library's loader cannot
-serve here: it writes private keys to temporary files, blocks on a hung disk, runs plugins without a deadline,
-and its errors quote tokens. A thread compares the files by their places on the disk, never during a call.
-While a file cannot be read the last good access stays.
+The source is a kubeconfig or a pod's own files, read into memory at once. The library's loader writes private
+keys to temporary files, blocks on a hung disk, runs plugins without a deadline, and its errors quote tokens.
+A thread compares the files, never during a call. While a file cannot be read the last good access stays.
 
 Kubeconfigs of clouds name a program that prints credentials (client.authentication.k8s.io/v1 and v1beta1).
 
-An error's text may quote a token, a header, or a proxy's password, and would get into the journal and the
-system's log. So no such text is passed on.
+An error's text may quote a token, a header or a proxy's password, so no such text is passed on.
 """
 
 from __future__ import annotations
@@ -55,7 +53,7 @@ class Credentials:
 
     async def refresh(self, *, refused: bool = False) -> Access:
         """``refused``: the server refused the present access. ``access`` stays the same object unless it
-        changed. Raises UnusableCredentials, and then ``access`` stays.
+        changed. Raises UnusableCredentials.
         """
         async with self._one:
             before = self._base
@@ -128,9 +126,7 @@ class ExecPlugin(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
-    """PEM in ``authority`` (empty: the machine's trust), ``certificate`` and ``key``. ``files``: the
-    sources.
-    """
+    """PEM in ``authority`` (empty: the machine's trust), ``certificate`` and ``key``."""
 
     server: str
     authority: bytes = b""

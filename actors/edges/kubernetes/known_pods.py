@@ -1,8 +1,7 @@
 """This node's pods, from the API server, the cache on disk and the static pods' manifests.
 
-The watch replaces what the cache had; manifests add static pods that the API never showed, as on a control
-plane without its own API server. The cache is one file, which outlives a reboot, so that a start without the
-API server knows the pods' priorities.
+The watch replaces what the cache had; manifests add static pods that the API never showed. The cache outlives
+a reboot, so a start without the API server knows the pods' priorities.
 
 A pod object can be 1.5 MiB, most of it annotations. Decoding skips every field that is not named here: no
 environment, no image, no annotation but a mirror's.
@@ -89,7 +88,7 @@ class KnownPod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
     ended: dict[str, int] = {}
     #: The runtime's ids of running containers, by name.
     running: dict[str, str] = {}
-    #: Its deletionTimestamp on the wall clock (0: it is not being deleted), and its deletion's grace.
+    #: Its deletionTimestamp on the wall clock (0: not being deleted), and the deletion's grace.
     deleted_by_ns: int = 0
     deletion_seconds: int = 0
     #: The same on this boot's clock, by the store. None of a mirror: its deletion ends no pod.
@@ -100,10 +99,10 @@ class KnownPod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
         return self.deleted_by_ns > 0
 
 
-# A static pod is a file on this node. Its kubelet makes a mirror object, with annotations that name the pod.
-# Every user who may create pods can write these. So a real pod goes before a mirror; a mirror counts only for
-# a static pod of the runtime with its name (`cri_pods.known_pod_of`); and of several mirrors, one with a
-# status goes first, since writing a status takes another right.
+# A static pod is a file on this node. Its kubelet makes a mirror object whose annotations name the pod, but
+# every user who may create pods can write these. So a real pod goes before a mirror; a mirror counts only for
+# a static pod of the runtime with its name (`cri_pods.known_pod_of`); and of several, one with a status goes
+# first, since writing a status takes another right.
 
 
 class Annotations(msgspec.Struct, gc=False):
@@ -160,8 +159,8 @@ def shown_finalizers(found: Sequence[str] | None) -> tuple[str, ...]:
 
 
 def mirrored_uid(name: str, annotations: Annotations | None, owners: Iterable[Owner] | None) -> str:
-    """The mirrored static pod's UID, if the object looks like a kubelet's: with a source, owned by its Node,
-    with the Node's name at its end.
+    """The mirrored static pod's UID, if the object looks like a kubelet's: a source, owned by its Node, the
+    Node's name at its end.
     """
     if annotations is None or annotations.source not in STATIC_SOURCES:
         return ""
@@ -498,7 +497,7 @@ def project_pod(pod: PodObject) -> KnownPod:
             if each.state and each.state.terminated and each.state.terminated.reason != UNKNOWN_REASON
         },
         # A status names its runtime before the id: ``containerd://…``. The id names processes of this
-        # machine, so any other text is left out.
+        # machine, so other texts are left out.
         running={
             each.name: key
             for each in statuses
@@ -556,7 +555,7 @@ MANIFESTS_MAX = 250
 def read_manifests(path: Path, node: str) -> list[KnownPod]:
     """The static pods of a manifest or a folder, named as the kubelet names their mirrors. For a thread.
 
-    Skips files that cannot be read: the kubelet does not run them either.
+    Skips unreadable files: the kubelet does not run them either.
     """
     from ebbtide.actors.edges.documents import object_of_file  # late: nothing else here needs YAML
 

@@ -1,11 +1,10 @@
 """Leader election among replicas, by a Lease in the controller's namespace, as client-go does it.
 
 The holder stops leading when it could not renew for a while; another replica takes over when it has seen the
-same record for longer than that. Each counts on its own monotonic clock: the times in the record are for
-people.
+same record for longer than that, each by its own monotonic clock.
 
-A replica that was stopped just before a request sends it later. So a Lease does not fence: it decides which
-replica tries, and the journal's create decides which leads (`config_maps`).
+A Lease does not fence (a stopped replica may send its request later): it decides which replica tries, and the
+journal's create decides which leads (`config_maps`).
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from ebbtide.events import bounds
 from ebbtide.events.units import span_s
 
 #: client-go's: a record may be taken over after the first, its holder stops leading after the second, and
-#: each asks every third. A killed leader is replaced after 20 s.
+#: each asks every third.
 LEASE_SECONDS, RENEW_SECONDS, RETRY_SECONDS = 15.0, 10.0, 2.0
 JITTER = 0.2
 #: Why the leader cannot write: the journal cannot tell it.
@@ -57,8 +56,8 @@ class _Lost(Exception):
 
 class Leadership:
     """``identity``: of this process alone. ``note``: the leader's, renewed with the Lease. ``holder``: the
-    leader at the last look, or empty. ``on_lease`` gets each Lease that was read. Raises ValueError without
-    an identity.
+    leader at the last look. ``on_lease`` gets each Lease that was read. Raises ValueError without an
+    identity.
     """
 
     def __init__(
@@ -90,9 +89,9 @@ class Leadership:
         self._problem = ""
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
-        """Run ``lead`` while the Lease is ours, until cancelled, or until ``lead`` returns. Its exceptions
-        come in a group. Finally returns the Lease, by the caller. ``lead`` has to end at once when cancelled:
-        the next leader begins ``LEASE_SECONDS`` less ``RENEW_SECONDS`` later.
+        """Run ``lead`` while the Lease is ours, until cancelled or until it returns. Its exceptions come in a
+        group. Finally returns the Lease. ``lead`` has to end at once when cancelled: the next leader begins
+        ``LEASE_SECONDS`` less ``RENEW_SECONDS`` later.
         """
         try:
             ended = False

@@ -1,7 +1,7 @@
 """What people ask of the controller: to pause it, and to close an outage.
 
-The requests are an annotation on the controller's Lease. Its leader reads the Lease every two seconds, a
-request may be about a Node that is gone, and no kubelet may write it.
+An annotation on the controller's Lease: its leader reads that every two seconds, a request may be about a
+Node that is gone, and no kubelet may write it.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class RequestsView:
 
 
 class RequestsEdge(Edge):
-    """One node's. Made when its settings are read, which have the pause of that moment."""
+    """Made when its settings are read, which have the pause of that moment."""
 
     def __init__(self, view: RequestsView, node: str) -> None:
         self._view, self._node = view, node

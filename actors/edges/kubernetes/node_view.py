@@ -1,8 +1,8 @@
 """The cluster's Nodes and leases in their newest versions (`ClusterView`), and one Node's edge (`NodeEdge`).
 
-Two watches serve the whole cluster, beside the answers about single nodes. A lease's silence counts from the
-moment when its last renewal was seen here, and only while this process could see one; never from the times in
-the lease.
+Two watches serve the whole cluster, beside answers about single nodes. A lease's silence counts from the
+moment when its last renewal was seen here, while this process could see one; never from the times in the
+lease.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ PART_NODES, PART_LEASES = 100, 500
 #: A thousand nodes renew a hundred leases a second.
 GATHER_SECONDS = 0.25
 #: A kubelet renews after this part of the lease (``renewIntervalFraction``), plus at most 4 % and a busy
-#: server's delay. The sources are asked after so many intervals, twice 5 s apart. Later, where nodes are
-#: NotReady after 15 s, the proof would delay the cure.
+#: server's delay. The sources are asked after so many intervals, twice 5 s apart: later, the proof would
+#: delay the cure.
 RENEWAL_FRACTION, MISSED_RENEWALS = 0.25, 1.15
 #: Kubelets' defaults.
 LEASE_SECONDS = 40
@@ -101,8 +101,8 @@ class Certificate(NamedTuple):
 
 class Declared(msgspec.Struct, frozen=True, rename={"node_uid": "uid", "boot_id": "boot"}):
     """A person declares that the machine of this boot is off since this heartbeat (``mark``), or that it
-    lives (without a mark). ``seconds``: how long that counts; 0: not limited. ``problem``: why it cannot
-    count. ``at`` separates two declarations.
+    lives (without). ``seconds``: how long; 0: not limited. ``problem``: why it cannot count. ``at`` separates
+    two declarations.
     """
 
     node_uid: str = ""
@@ -149,7 +149,7 @@ def _provider_name(provider_id: str) -> str:
 
 
 class MachineClaims(NamedTuple):
-    """The first recorded systemUUID if it is another one; other Nodes that name the same one, or the same
+    """The first recorded systemUUID if it is another one; other Nodes with the same one, or the same
     providerID. Empty: none.
     """
 
@@ -275,8 +275,8 @@ def project_lease(lease: ApiLease) -> LeaseView:
 
 
 def machine_keys(node: NodeView) -> list[str]:
-    """A machine as its Node's creator knows it: a providerID never changes once it is set, and outlives the
-    Node. Without one each new Node may be new hardware. The kubelet may set it later, so the UID stays a key.
+    """A machine as its Node's creator knows it: a providerID never changes once set, and outlives the Node.
+    Without one each new Node may be new hardware; the kubelet may set it later, so the UID stays a key.
     """
     names = filter(None, (node.provider_id, node.uid))
     return [sha256(each.encode()).hexdigest()[:KEY_CHARACTERS] for each in names]
@@ -299,8 +299,8 @@ class ObservedNode:
         self.node: NodeView | None = None
         self.lease: LeaseView | None = None
         self.renewed_at = -math.inf
-        #: Since when the cloud's taint is seen, and the heartbeats' marks when it was set: the taint names no
-        #: boot, so one that outlives a start is about the boot before. Empty: it was there at the first look.
+        #: Since when the cloud's taint is seen, and the heartbeats' marks then: the taint names no boot, so
+        #: one that outlives a start is about the boot before. Empty: it was there at the first look.
         self.cloud_off_at = math.inf
         self.cloud_marks = "", ""
         self.alive_since = math.inf
@@ -593,9 +593,9 @@ class NodeEdge(Edge):
     server.
 
     Every write names the Node's version that it was made from. `SetTaint` reads Node and lease again, in this
-    order. If they differ from the order's, it refuses, reports what it found, and the core decides anew. A
-    note on the Node, in the same request, names our taint. While the server may still carry out an unanswered
-    write, no decision is based on the Node (`NodeWriter.change`).
+    order; if they differ from the order's, it refuses, reports them, and the core decides anew. A note in the
+    same request names our taint. While the server may still carry out an unanswered write, no decision is
+    based on the Node (`NodeWriter.change`).
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """What the daemon writes to its Node: taint, ``unschedulable``, conditions, the end of the last boot, and the
 safe-to-detach certificate.
 
-A note on the Node lists our changes, so exactly these are taken back after any crash or reboot. Each change
-and its note are one request. A node that was cordoned before stays cordoned.
+A note on the Node lists our changes, in the same request, so exactly these are taken back after any crash or
+reboot.
 
 The Node ends as ordered last. The server may carry out a sent request later. So a later order takes over at
 once from one that waits or reads, but lets a write end first, and each write names the version that it was
@@ -447,8 +447,8 @@ def last_boot_text(order: PublishLastBoot, boot_id: str, journal: str, trace: st
 
 
 class CertificateNote(msgspec.Struct, rename={"boot_id": "bootId"}, omit_defaults=True):
-    """Void for another boot. The obstacles: ``running`` pods, ``mounted`` volumes, ``restarts``: the kubelet
-    may have started pods again; ``more``: the number without a name.
+    """Void for another boot. The obstacles: ``running`` pods, ``mounted`` volumes, ``restarts``; ``more``:
+    the number without a name.
     """
 
     safe: bool | None = None

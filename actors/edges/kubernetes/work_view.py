@@ -1,8 +1,8 @@
 """The cluster's pods, VolumeAttachments and PersistentVolumes (`WorkView`), and one node's edge (`WorkEdge`).
 
-Three watches serve every outage. There may be tens of thousands of pods, and anyone may write 1.5 MB into
-theirs, so a few hundred bytes of each are kept, equal words once, with indexes by node and owner. Only the
-watches write here, in the server's order.
+Three watches serve every outage. There may be tens of thousands of pods with 1.5 MB each, so a few hundred
+bytes of each are kept, equal words once, with indexes by node and owner. Only the watches write here, in the
+server's order.
 """
 
 from __future__ import annotations
@@ -166,8 +166,8 @@ class VolumeObject(msgspec.Struct, gc=False):
 
 
 class PodView(msgspec.Struct, kw_only=True, gc=False):
-    """``ended``: it succeeded or failed. ``over``: it ended, is not being deleted, and its owner does not
-    need its name. ``waiting``: why it is not Ready. ``claims``: ``namespace/name``, until it has ended.
+    """``ended``: it succeeded or failed. ``over``: also, it is not being deleted, and its owner does not need
+    its name. ``waiting``: why it is not Ready. ``claims``: ``namespace/name``, until it has ended.
     """
 
     uid: str
@@ -625,11 +625,11 @@ NOT_FOLLOWED = Followed()
 
 
 class WorkEdge(Edge):
-    """Lists one node's pods and attachments on order, and then reports their changes, and new pods of their
-    owners. Several changes in a row are reported once. Sends no request of its own.
+    """Lists one node's pods and attachments on order, then reports their changes, and new pods of their
+    owners; several changes in a row once. Sends no request of its own.
 
-    ``followed``: by an earlier leader. The sequencer calls `observe`, which ends reports that are no longer
-    needed: an outage may be open for weeks.
+    ``followed``: by an earlier leader. `observe` ends reports that are no longer needed: an outage may be
+    open for weeks.
     """
 
     def __init__(
@@ -721,12 +721,12 @@ class WorkEdge(Edge):
 
     def _start(self, key: str) -> tuple[outage_events.WorkListed, list[outage_events.ElsewhereRead]]:
         here = [pod for pod in self._view.pods_of(self._node) if not pod.over]
-        # Followed pods first, because a pod that is missing in a list is gone. Then pods that ran: without a
-        # kubelet's report, anyone may have bound them to this node.
+        # Followed pods first: a pod that is missing in a list is gone. Then pods that ran: anyone may have
+        # bound the others to this node.
         here.sort(key=lambda pod: (pod.uid not in self._lost, pod.daemon, not pod.started))
         pods = here[:FOLLOWED_MAX]
         # A controller replaces a pod that is Terminating or has ended at once, unless its name stays the
-        # same. Pods that became so in this outage are waited for.
+        # same.
         for pod in pods:
             if (pod.terminating or pod.ended) and not pod.same_name and pod.uid not in self._open:
                 self._replaced[pod.uid] = None
@@ -742,7 +742,7 @@ class WorkEdge(Edge):
             for owner in dict.fromkeys(owned.values())
             if owner not in self._before
         }
-        # The small owners first: a successor is not looked for among too many pods.
+        # The small owners first, so that many pods of one do not crowd out others.
         for owner, uids in sorted(there.items(), key=lambda each: len(each[1])):
             if len(uids.union(*self._before.values())) <= ELSEWHERE_MAX:
                 self._before[owner] = uids

@@ -1,11 +1,10 @@
 """A D-Bus connection: bounded calls, and signals handed over when they are read.
 
 jeepney's router drops signals from a full queue, and cannot report that an idle bus went away. Here one task
-reads: replies go to their callers, signals to a plain function, in the bus's order.
+reads: replies go to their callers, signals to a plain function, in order.
 
-Any local user may send us signals of up to 32 MiB each, and jeepney needs seconds to parse one. So a
-message's lengths are read first, long messages are thrown away as they come, and a body is parsed only on
-demand.
+Any local user may send us signals of up to 32 MiB, and jeepney needs seconds to parse one. So lengths are
+read first, long messages are thrown away as they come, and a body is parsed only on demand.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ FIXED_BYTES = 16
 #: D-Bus's own limit. Behind a longer message the next cannot be found.
 MESSAGE_BYTES_MAX = 2**27
 #: Five names of at most 255 bytes, a path and a signature. The header of every message is parsed: one of this
-#: length costs 5 ms if the bus passes on fields of any type, else a tenth of that.
+#: length costs at most 5 ms.
 HEADER_BYTES_MAX = 2048
 #: The longest answer lists locks: room for 500 of them, parsed within 20 ms.
 BODY_BYTES_MAX = 64 * 1024

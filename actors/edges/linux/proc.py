@@ -1,11 +1,8 @@
-"""Processes and the boot, from ``/proc``: parsers, and thin readers around them.
+"""Processes and the boot, from ``/proc``; a forecast of a stop signal's effect, and the autopsy of a process
+before SIGKILL. Needs neither a bus nor Trio: readers of a journal use it.
 
-Also a forecast of a stop signal's effect, and the autopsy of a process before SIGKILL. Needs neither a bus
-nor Trio, so readers of a journal can use it.
-
-A process is named by its number and its start time in clock ticks since boot, which together are unique in a
-boot. Only files are read that never wait for the process: ``environ`` takes the memory lock of a process that
-may hang.
+A process is named by its number and its start time in clock ticks since boot, together unique in a boot. Only
+files are read that never wait for the process: ``environ`` takes the memory lock of a process that may hang.
 """
 
 from __future__ import annotations
@@ -219,11 +216,10 @@ def mask_names(mask: int) -> tuple[str, ...]:
 
 # --- what a stop signal would do ---------------------------------------------------------------
 
-# The kernel's masks of a container's first process show which signals it will not react to. An ignored signal
-# has no effect. A caught one is the program's business. Any other has the kernel's default, which ends a
-# process, but *not* the first process of a pid namespace: there it is dropped, the usual reason why a
-# container always needs its whole grace. A blocked, uncaught one may be read in another way (signalfd,
-# sigwait), or not at all.
+# The kernel's masks of a container's first process show which signals have no effect. A caught signal is the
+# program's business. An ignored one is dropped. Any other has the kernel's default, which ends a process, but
+# *not* the first of a pid namespace: the usual reason why a container needs its whole grace. A blocked,
+# uncaught one may be read in another way (signalfd, sigwait), or not at all.
 
 Verdict = Literal["ends", "handles", "ignores", "unclear"]
 
@@ -296,8 +292,7 @@ def forecast_signal(uid: str, container: str, pid: int, signal: str) -> SignalFo
 
 # --- autopsies: what a straggler was doing just before SIGKILL ---------------------------------
 
-# An autopsy reads only files that never wait for the process, and stops at a deadline: pods are more
-# important than evidence.
+# An autopsy stops at a deadline: pods are more important than evidence.
 
 #: Of one container: keeps the record small.
 PROCESSES_MAX = 32

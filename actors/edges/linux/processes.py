@@ -1,17 +1,16 @@
 """Processes by pidfd: their ends, and SIGKILL to whole trees.
 
-The kernel's wait gives the exit code of a child. An adopted pod (its daemon died) is another process's child.
-Since Linux 6.15 its pidfd has the exit code once its parent has waited; on older kernels it stays unknown.
+The kernel's wait gives the exit code of a child. An adopted pod (its daemon died) is another process's child:
+since Linux 6.15 its pidfd has the exit code once its parent has waited; before, it stays unknown.
 
-A tree is killed as the end of a pid namespace would: no process of a container is left. The kernel does it
-with a cgroup (v2 with ``cgroup.kill``, Linux 5.14) that is delegated to us: marked as delegated by the
-service manager (``Delegate=yes``), owned by our user, or the root of a machine or container without a service
-manager. No controller is switched on, so pods may run beside the daemon in one group.
+A tree is killed as the end of a pid namespace would: by the kernel, with a cgroup (v2 with ``cgroup.kill``,
+Linux 5.14) that is delegated to us: marked by the service manager (``Delegate=yes``), owned by our user, or
+the root of a machine or container without a service manager. No controller is switched on, so pods may run
+beside the daemon in one group.
 
-Without a cgroup, one look at all processes decides what belongs to a tree: the first process, its session
-and group, and their descendants. Looks are repeated until one finds no new process. Two kinds of processes
-escape: one that left the session and whose parent has ended; and, after another process has reaped the first
-process of an adopted container, one outside of that process's group.
+Without a cgroup, looks at all processes are repeated until one finds no new process of the tree: the first
+process, its session and group, and their descendants. Two kinds escape: one that left the session and whose
+parent has ended; and, after the first process of an adopted container was reaped, one outside of its group.
 """
 
 from __future__ import annotations
@@ -188,7 +187,7 @@ def all_stats() -> Iterator[proc.ProcessStat]:
 
 def tree_members(look: Iterable[proc.ProcessStat], roots: Collection[TreeRoot]) -> list[proc.ProcessStat]:
     """The processes of a look that belong to one of the trees, without zombies. A session or group counts
-    only while its root is in the look with its own start time, since numbers are reused.
+    only while its root is in the look with its own start time: numbers are reused.
     """
     stats = list(look)
     starts = {stat.pid: stat.start_ticks for stat in stats}
@@ -232,8 +231,8 @@ def kill_exactly(pid: int, start_ticks: int) -> None:
 
 
 def kill_new(roots: Collection[TreeRoot], known: set[TreeRoot]) -> bool:
-    """One look for all trees, since it takes 20 ms for a thousand processes. SIGKILL to each process that is
-    not ``known`` yet. False: there is none.
+    """One look for all trees (20 ms for a thousand processes). SIGKILL to each process that is not ``known``.
+    False: there is none.
     """
     try:
         found = tree_members(all_stats(), roots)

@@ -1,9 +1,8 @@
 """The process edge: pods as local processes, with real signals, hooks and exit codes.
 
-Pods outlive the daemon: neither a cancelled `ProcessEdge.run` nor a dead daemon ends one. The next daemon
-finds them in their records, by number, start time and boot. A preStop hook is a process beside the container,
-or one HTTP request. Its process tree is killed at the end of its time and when it is cancelled, but not when
-the daemon goes.
+Pods outlive the daemon: the next one finds them in their records, by number, start time and boot. A preStop
+hook is a process beside the container, or one HTTP request. Its process tree is killed at the end of its time
+and when it is cancelled, but not when the daemon goes.
 """
 
 from __future__ import annotations
@@ -58,11 +57,9 @@ TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 class ProcessEdge:
-    """Carries out starts, signals, kills, hooks, autopsies and inventories.
-
-    ``state_dir``: on a file system that goes with the boot. ``manifests``: a file or a watched folder, read
-    with ``load``. ``capture_lines``: lines of output in an autopsy; 0: output is thrown away. Finds what an
-    earlier daemon left running. Raises OSError when the state folder cannot be made.
+    """``state_dir``: on a file system that goes with the boot. ``manifests``: a file or a watched folder,
+    read with ``load``. ``capture_lines``: lines of output in an autopsy; 0: output is thrown away. Finds what
+    an earlier daemon left running. Raises OSError when the state folder cannot be made.
     """
 
     def __init__(
@@ -389,7 +386,7 @@ class ProcessEdge:
 
     def _take_manifest(self, change: ManifestChange) -> list[Fact]:
         """Keep the table like the manifests, which start pods, and never end or change a running one. An
-        ended pod is forgotten when its manifest goes, and starts anew when that comes back or changes.
+        ended pod is forgotten when its manifest goes, and starts anew when that changes or comes back.
         """
         path = str(change.path)
         if isinstance(change, ManifestGone):
@@ -490,9 +487,9 @@ FileStamp = tuple[int, int, int]
 
 
 class ManifestSource:
-    """One manifest file, or a folder whose changes are followed. Each change compares the folder with its
-    former state, so a lost notification only delays. An unreadable file may be half written: it is read again
-    before it is rejected. All reading is in a thread, since disks hang and files are large.
+    """One manifest file, or a folder. Each change compares the folder with its former state, so a lost
+    notification only delays. An unreadable file may be half written: it is read again before it is rejected.
+    In a thread, since disks hang and files are large.
     """
 
     def __init__(self, path: Path, load: LoadManifest) -> None:

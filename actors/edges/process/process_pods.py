@@ -1,12 +1,12 @@
 """The process edge's pods: in memory, on disk for the daemon's next life, and how they start.
 
-Each running pod has one small file with its processes and its launch specification, since a hook must still
-run after its manifest has changed. It may hold secrets, so only the owner can read the folder. A
-reboot makes it void, so it is not synced, and belongs on a file system that goes with the boot.
+Each running pod has one small file with its processes and its launch specification (a hook must run even
+after its manifest has changed). It may hold secrets: only the owner can read the folder. A reboot makes it
+void, so it is not synced.
 
-A process leads a session of its own, and its output goes to a file, or nowhere. The daemon's death must not
-touch it: it has no pipe to the daemon, no death signal, no terminal. Output files are in memory, since a hung
-disk would keep a writer from ending. A large file is emptied.
+The daemon's death must not touch a process: it leads a session of its own, without a pipe to the daemon, a
+death signal, or a terminal. Its output goes to a file in memory (a hung disk would keep a writer from
+ending), which is emptied when it is large, or nowhere.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ ContainerPhase = Literal["waiting", "running", "ended"]
 class ContainerEntry(msgspec.Struct, eq=False):
     """One container, with its first process while it has one.
 
-    ``begun``: it may run, so it is in the record, at first without a process. ``child`` False: adopted after
-    a restart, so another process gets its exit code. ``gone``: it ended while no daemon ran. ``ended``: for
-    init containers.
+    ``begun``: it may run, so it is in the record, at first without a process. ``child`` False: adopted, so
+    another process gets its exit code. ``gone``: it ended while no daemon ran. ``ended``: for init
+    containers.
     """
 
     pod: PodEntry
@@ -423,8 +423,8 @@ RESTORED_BY_PYTHON = {signal.SIGPIPE, signal.SIGXFSZ}
 
 
 def ignore_by_handlers() -> None:
-    """Pods get default signals: a shell without job control (``nohup ... &``) starts us with ignored ones,
-    some supervisors with blocked ones. A child inherits both, but no handler. On the main thread.
+    """Pods get default signals: a shell (``nohup ... &``) starts us with ignored ones, some supervisors with
+    blocked ones. A child inherits both, but no handler. On the main thread.
     """
     for number in signal.valid_signals() - RESTORED_BY_PYTHON:
         if signal.getsignal(number) is signal.SIG_IGN:

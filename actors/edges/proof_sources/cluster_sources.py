@@ -1,9 +1,7 @@
 """Sources of proof in the cluster itself: statements on the Node, and the node's kubelet.
 
-Statements are the cloud controller's taint, the certificate of the node's daemon, a person's declaration that
-the machine is off, and one that it runs, which contradicts all others. A statement becomes a fact when it
-appears (`StatementsEdge`), and at each reading of the sources (`StatementSource`). The write that may follow
-notices a statement that was removed meanwhile.
+A statement becomes a fact when it appears (`StatementsEdge`), and at each reading of the sources
+(`StatementSource`): the write that may follow notices a statement that was removed meanwhile.
 """
 
 from __future__ import annotations
@@ -142,12 +140,12 @@ def certified_nodes(der: bytes) -> set[str]:
 
 
 class KubeletSource:
-    """A kubelet that answers can only contradict a proof. Silence is no proof: a firewall may refuse for
-    a machine that is off.
+    """A kubelet that answers can only contradict a proof. Silence is no proof: a firewall may refuse for a
+    machine that is off.
 
     A TLS handshake with its port is enough and needs no rights. The certificate is not verified: a false
-    answer only delays the cure by minutes. Any kubelet may list this Node's address as its own, so an answer
-    there counts unless the certificate names such another Node.
+    answer only delays the cure. Any kubelet may list this Node's address as its own, so an answer there
+    counts unless the certificate names such another Node.
     """
 
     source: Source = "kubelet"

@@ -1,8 +1,7 @@
 """EC2: the API reports the state of a node's instance, found by the Node's providerID.
 
 Readings that begin at the same moment share one request. Requests are signed here (AWS Signature Version 4),
-because the vendor's library conflicts with the API server's client. Credentials come from the vendor's usual
-places.
+because the vendor's library conflicts with the API server's client.
 """
 
 from __future__ import annotations
@@ -69,8 +68,7 @@ class _PodKeys(msgspec.Struct, rename="pascal"):
 
 class Credentials:
     """The first that exists: the configured file; the environment's keys; the service account's token with
-    its role (IRSA); EKS' agent for pod identities. The instance's profile belongs to the machine, not to the
-    pod.
+    its role (IRSA); EKS' agent for pod identities. Never the instance's profile: it is the machine's.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """IPMI v2.0 over lanplus: a management controller reports a machine's power, or switches it off.
 
-One `ipmitool` process and one session read the system's GUID and the chassis' power, so both come from the
-same controller. Vendors store the bytes of a GUID in three orders. The order is configured, never guessed: if
-the GUID fits the Node's systemUUID only in another order, the error names that order.
+One `ipmitool` session reads the system's GUID and the chassis' power, so both come from the same controller.
+Vendors store a GUID's bytes in three orders: the order is configured, never guessed; an error names the order
+that would fit.
 """
 
 from __future__ import annotations

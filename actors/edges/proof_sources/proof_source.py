@@ -79,8 +79,8 @@ class PowerSwitch(Protocol):
 
     async def power_off(self, system_uuid: str) -> None:
         """Returns when the controller took the command, or the machine was off. Never switches a machine with
-        another UUID, and without one only a system that the configuration names for this node. Raises Unread
-        and RequestFailed.
+        another UUID off, and without one only a system that the configuration names for this node. Raises
+        Unread and RequestFailed.
         """
 
 
@@ -115,8 +115,7 @@ class _Batch(Generic[AnswerT]):
 
 class Gathering(Generic[AnswerT]):
     """Asks about many nodes in one request of at most ``most``. ``ask`` may raise OSError and ValueError. A
-    request begins after all readings that share it began. ``every_seconds``: the least time between two
-    requests.
+    request begins after all readings that share it. ``every_seconds``: the least time between two.
     """
 
     def __init__(

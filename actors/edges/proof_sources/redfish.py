@@ -1,10 +1,9 @@
 """Redfish: a management controller reports a machine's power, or switches it off.
 
-The system is configured by its path, or found by its UUID. Each reading checks the UUID. Only a `PowerState`
-of exactly ``Off`` or ``On`` counts.
+The system is configured by its path, or found by its UUID, which each reading checks. Only a `PowerState` of
+exactly ``Off`` or ``On`` counts.
 
-Firmware and kubelet may write the same UUID with the first three fields in another byte order. The other
-order counts only if that is configured.
+Firmware may write the UUID's first three fields in another byte order, which counts only if it is configured.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Other remediators: medik8s' Fence Agents Remediation and Self Node Remediation, and Cluster API.
 
 medik8s' remediators keep one object a node. FAR reports that its fence agent succeeded: the machine was
-switched off, or off and on again. SNR reports that its watchdog's time is over, so the machine must have
-restarted. Cluster API counts for one thing: the infrastructure object of the node's Machine existed and was
-deleted, which its provider allows when the machine is gone.
+switched off, or off and on again. SNR reports that its watchdog's time is over. Cluster API counts for one
+thing: the infrastructure object of the node's Machine was deleted, which its provider allows when the machine
+is gone.
 
-None of them names the boot, an object may be older than the outage, and a person can remove a finalizer while
-the machine runs. So a report counts only if it appeared after the node's last sign of life while this process
+None names the boot, an object may be older than the outage, and a person can remove a finalizer while the
+machine runs. So a report counts only if it appeared after the node's last sign of life while this process
 watched.
 """
 
@@ -42,8 +42,8 @@ NODES_MAX = 5000
 
 #: Nodes share a list.
 LIST_EVERY_SECONDS = 1.0
-#: A fifth of the requests that the controller allows itself: of a hundred nodes each is read every 25 s, and
-#: a proof counts for 60 s.
+#: A fifth of the controller's own rate: of a hundred nodes each is read every 25 s, and a proof counts for 60
+#: s.
 MACHINES_PER_SECOND = 4
 #: So that a few nodes are read at each of their readings.
 TURNS_AHEAD_SECONDS = 5.0
