@@ -604,8 +604,8 @@ def _was_killed(down: ContainerState) -> bool:
 def _killed_text(killed: Sequence[ContainerState], state: PodState, now: int, how: str = "SIGKILL") -> str:
     names, (grace_ns, bound) = ", ".join(down.spec.name for down in killed), _had_ns(state, now)
     asked = None if state.pod is None else state.pod.grace_seconds
-    whole, rest = divmod(grace_ns, NS_PER_SECOND)
-    had = f"{whole}.{rest // 100_000_000}" if rest >= 100_000_000 else str(whole)
+    whole, tenths = divmod(grace_ns // 100_000_000, 10)
+    had = f"{whole}.{tenths}" if tenths else str(whole)
     cut = f", asked for {asked} s" if asked is not None and asked * NS_PER_SECOND > grace_ns else ""
     found = f", {state.finding}" if state.finding else ""
     return f"{how} for {names}: had {bound}{had} s{cut}{found}"
@@ -817,7 +817,7 @@ def _adopted(state: PodState, event: d.PodPlanned, now: int) -> Result:
     # A cancel gives no new grace.
     state, decisions = replace(state, wave=event.wave, withdrawn=False), ()
     if event.means != state.means:
-        state, decisions = _pass_over(state, 0, now) if state.means == "api" else (state, ())
+        state, decisions = _pass_over(state, 0, now)
     if not state.means or not state.begun or state.over:
         return state, decisions
     # The cancel had switched this off.
@@ -1019,7 +1019,7 @@ def _container_due(down: ContainerState, now: int, daemon_ns: int = 0) -> Contai
     if down.due_ns() > now or down.phase == "turn":
         return down, []
     if down.phase == "hook":
-        return cut_hook(down, now, lost=down.hook_since_ns < daemon_ns > now - FOLLOWED_NS)
+        return cut_hook(down, now, lost=now < daemon_ns + FOLLOWED_NS)
     if down.kill_at_ns <= now:
         return kill_container(down)
     return examine_container(down)

@@ -326,10 +326,9 @@ def _pod_stop_began(state: KubeletState, event: d.PodStopBegan, now: int) -> Res
 
 def _pod_deleted(state: KubeletState, event: d.DeletePod, now: int) -> Result:
     """A repeated delete gives less grace."""
-    less_ns = now + max(SIGN_NS, event.grace_seconds * NS_PER_SECOND - FLOOR_NS)
-    if state.plain.get(event.uid, 0) <= less_ns:
-        return state, ()
-    return replace(state, plain={**state.plain, event.uid: less_ns}), ()
+    due_ns = state.plain.get(event.uid, 0)
+    less_ns = min(due_ns, now + max(SIGN_NS, event.grace_seconds * NS_PER_SECOND - FLOOR_NS))
+    return (state if less_ns == due_ns else replace(state, plain={**state.plain, event.uid: less_ns})), ()
 
 
 def _container_exited(state: KubeletState, event: f.ContainerExited, now: int) -> Result:

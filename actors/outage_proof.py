@@ -122,7 +122,7 @@ NOT_FINAL, NOT_SEEN_SET, SAME_PROVIDER, *_ = OF_IDS
 def is_junk(uuid: str) -> bool:
     digits = uuid.replace("-", "")
     # 16 times the same byte, also 0 (not set) and f (not present).
-    repeats = len(digits) == 32 and digits == digits[:2] * 16
+    repeats = bool(digits) and digits == digits[:2] * 16
     return o.unswapped(uuid) in JUNK_UUIDS or uuid.endswith(JUNK_END) or repeats
 
 

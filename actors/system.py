@@ -343,7 +343,7 @@ class System:
     checked = False
 
     #: Receives a failure's exception. The record has only its kind: its text may differ between Pythons.
-    on_failure: Callable[[str, Exception], object] | None = None
+    on_failure: Callable[[str, Exception], object] = staticmethod(lambda label, error: None)
 
     def __init__(self, next_seq: int = 1, logic: str = SHUTDOWN_LOGIC) -> None:
         self.next_seq = next_seq
@@ -479,8 +479,7 @@ class System:
             # The pods still have to be stopped, so the fallback answers. A daemon that ended here would only
             # start and fail at the same place.
             with suppress(Exception):
-                if self.on_failure is not None:
-                    self.on_failure(slot.label, error)
+                self.on_failure(slot.label, error)
             return (self._fail(slot, type(error).__name__, now_ns, event),)
         slot.state = state
         if deadline_ns != slot.deadline_ns:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from ebbtide.actors.actor import Handler
+from ebbtide.actors.actor import IGNORED, Handler
 from ebbtide.actors.system import ACTOR_TYPE_BY_NAME, System, as_checkpoint, restore
 from ebbtide.events.base import Checkpoint, Event, Order, Record, Stamp, StatesDigest
 from ebbtide.events.decisions import ActorFailed
@@ -209,11 +209,12 @@ class Saboteur:
             column[kind] = handler
 
     def _spoilt(self, handler: Handler) -> Handler:
+        if self.words[-1]:
+            return IGNORED
+
         def handle(state: Any, event: Any, now: int) -> Any:
             pod = getattr(state, "pod", None) or getattr(event, "pod", None)
             if self._subject in ("", getattr(pod, "uid", "")):
-                if self.words[-1]:
-                    return state, ()
                 raise RuntimeError("sabotaged")
             return handler(state, event, now)
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from ebbtide.events.base import NS_PER_SECOND, Event, Order, Record
-from ebbtide.events.outage_events import Attachment, LostPod
+from ebbtide.events.outage_events import Attachment, BrakeLimit, LostPod
 from ebbtide.events.values import Container, Period, PlannedPod, PlannedWave, Pod
 
 #: The monotonic start: not 0, so that absolute times and differences stay distinct.
@@ -132,6 +132,7 @@ _SHORT: dict[type, Callable[[Any], str]] = {
     PlannedPod: lambda pod: f"{pod.uid}:{pod.grace_seconds}s",
     PlannedWave: _wave,
     LostPod: lambda pod: str(pod.uid),
+    BrakeLimit: lambda limit: f"{limit.part}:{limit.out}/{limit.most}",
     Attachment: lambda attachment: str(attachment.name),
 }
 

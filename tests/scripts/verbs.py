@@ -13,7 +13,7 @@ from ebbtide.actors.outage import refusal
 from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Fact
 from ebbtide.events.decisions import Arm, AwaitStatuses, CheckMounts, PodEnded, TakeInventory, WaveStarted
-from ebbtide.events.outage_events import RequestPermit
+from ebbtide.events.outage_events import BrakeLimit, RequestPermit
 from ebbtide.events.segment import SHUTDOWN_LOGIC
 from ebbtide.events.values import Period, ProcessReport, Settings, ShutdownKind
 from ebbtide.replay.sim.sim_outage import COUNTED
@@ -293,7 +293,7 @@ def _inventory(bench: Bench, command: Command) -> Output:
 
 
 def _end(bench: Bench, command: Command) -> Output:
-    """The verb is the result. A permit has its count first: ``failed permit recovering=1``."""
+    """The verb is the result. A permit has its count first: ``failed permit recovering=1 zone=1/2``."""
     keys = [key for key in bench.orders if fnmatchcase(key, f"*{command.words[0]}*")]
     if not keys:
         raise ScriptError(
@@ -301,9 +301,16 @@ def _end(bench: Bench, command: Command) -> Output:
         )
     for key in keys:
         reason = command.options.get("reason", "")
-        counts = {name: int(value) for name, value in command.options.items() if name != "reason"}
-        if isinstance(bench.orders[key], RequestPermit) and (counts or command.verb == "done"):
-            counted = replace(COUNTED, key=key, **counts)
+        given = {name: value.partition("/") for name, value in command.options.items() if name != "reason"}
+        if isinstance(bench.orders[key], RequestPermit) and (given or command.verb == "done"):
+            counts: dict[str, Any] = {
+                name: int(count) for name, (count, _, most) in given.items() if not most
+            }
+            parts = [
+                (cast("Any", name), int(out), int(most)) for name, (out, _, most) in given.items() if most
+            ]
+            limits = tuple(BrakeLimit(part=part, out=out, most=most) for part, out, most in parts)
+            counted = replace(COUNTED, key=key, limits=limits, **counts)
             bench.feed(counted)
             reason = refusal(counted) if command.verb == "failed" else ""
         bench.feed(f.OrderEnded(key=key, result=cast("f.Result", command.verb), reason=reason))
