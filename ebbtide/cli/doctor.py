@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import click
@@ -12,7 +11,7 @@ from rich.text import Text
 
 from ebbtide.cli.common.guard import DONE, NOT_SO
 from ebbtide.cli.common.output import STYLES, first_of_each, remark, show, show_json, table
-from ebbtide.cli.common.shared_options import journal_option, node_options, output_option
+from ebbtide.cli.common.shared_options import OF_NODE, output_option, run_options
 from ebbtide.doctor.rules import Budget, Finding, Measured, Snapshot, examine, judge_budget
 from ebbtide.events.base import NS_PER_MS
 from ebbtide.events.record.format import document, visible
@@ -31,10 +30,9 @@ Examples:
 
 @click.command(epilog=EPILOG)
 @click.option("--measure", is_flag=True, help="Time the calls of a shutdown; does the budget hold?")
-@journal_option
-@node_options
+@run_options("journal", *OF_NODE)
 @output_option("table", "json")
-def doctor(measure: bool, journal: Path, options: RunOptions, output: str) -> int:
+def doctor(measure: bool, options: RunOptions, output: str) -> int:
     """Look for what would keep the next shutdown from being graceful, and say how to put it right.
 
     Only looks. --measure times syncs, logind, process starts and hook targets, and on a Kubernetes node the
@@ -43,7 +41,7 @@ def doctor(measure: bool, journal: Path, options: RunOptions, output: str) -> in
 
     Exit code 1: a finding stops a graceful shutdown, or the budget does not hold.
     """
-    here = LocalNode(options._replace(journal=journal))
+    here = LocalNode(options)
     # Late: half of a short command's time is imports.
     from ebbtide.doctor.gather import gather
 

@@ -18,7 +18,7 @@ from ebbtide.cli.common.guard import DIVERGED, DONE, NOT_SO, Refused, worst
 from ebbtide.cli.common.output import remark, show
 from ebbtide.cli.common.reading import conclude, open_journal
 from ebbtide.cli.common.saving import spare_journals
-from ebbtide.cli.common.shared_options import EpisodeCommand, journals_option, optional_episode_argument
+from ebbtide.cli.common.shared_options import OPTIONAL_EPISODE, episode_verb
 from ebbtide.events.messages import plural
 from ebbtide.events.pack import FILE_MODE, Excerpt, PackedSource, around_records, whole_journal, write_pack
 from ebbtide.events.reader import History
@@ -45,9 +45,7 @@ To read the file, name it as a journal: --journal ticket-4711.zip
 """
 
 
-@click.command("pack", epilog=EPILOG, cls=EpisodeCommand)
-@optional_episode_argument
-@journals_option
+@episode_verb("pack", EPILOG, episode=OPTIONAL_EPISODE)
 @click.option(
     "-o",
     "--output",

@@ -16,7 +16,7 @@ from ebbtide.actors.edges.linux.proc import boot_id
 from ebbtide.cli.common.guard import DONE
 from ebbtide.cli.common.output import show_json
 from ebbtide.cli.common.reading import conclude, open_journal
-from ebbtide.cli.common.shared_options import output_option, runtime_option
+from ebbtide.cli.common.shared_options import output_option, paths_option, runtime_option
 from ebbtide.control import ask
 from ebbtide.events.codec import BadPayload, UnknownType, decode_record
 from ebbtide.events.record.episodes import GOING_ON, episodes
@@ -33,13 +33,8 @@ Examples:
 
 
 @click.command(epilog=EPILOG)
-@click.option(
-    "--journal",
-    "journals",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Count this journal instead of asking the daemon; repeatable, where a failing disk made it move.",
+@paths_option(
+    "Count this journal instead of asking the daemon; repeatable, where a failing disk made it move."
 )
 @runtime_option
 @output_option("prometheus", "json")

@@ -17,7 +17,7 @@ from ebbtide.actors.policy.grace_periods import priority_of
 from ebbtide.actors.policy.planning import first_names, short_name
 from ebbtide.cli.common.guard import Refused
 from ebbtide.cli.common.output import Cell, first_of_each, remark, show, show_document, table
-from ebbtide.cli.common.shared_options import grant_option, node_options, output_option, pods_option
+from ebbtide.cli.common.shared_options import OF_NODE, grant_option, output_option, pods_option, run_options
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.record.format import document, visible
 from ebbtide.events.units import span, span_s
@@ -38,7 +38,7 @@ Examples:
 @click.command(epilog=EPILOG)
 @pods_option("  [default: those of the running daemon]")
 @grant_option
-@node_options
+@run_options(*OF_NODE)
 @output_option("table", "json", "yaml")
 def plan(pods: tuple[str, ...], grant: int | None, options: RunOptions, output: str) -> int:
     """Show a shutdown now: waves, each pod's grace, cuts and warnings.

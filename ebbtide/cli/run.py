@@ -10,8 +10,8 @@ from pathlib import Path
 
 import click
 
-from ebbtide.cli.common import shared_options
 from ebbtide.cli.common.guard import DONE, Refused, warn_of_wide_bounds
+from ebbtide.cli.common.shared_options import refuse_node_options, run_options
 from ebbtide.options import MODES, PROCESS, RunOptions
 
 KEEP_LOCK = "--keep-lock"
@@ -43,44 +43,20 @@ Examples:
     metavar="PATH",
     help="Mode process: a manifest, or a folder of them, which is watched.",
 )
-@shared_options.cri_option
-@shared_options.kubeconfig_option
-@shared_options.node_name_option
-@shared_options.config_option
-@shared_options.journal_option
-@shared_options.runtime_option
+@run_options("cri", "kubeconfig", "node_name", "config", "journal", "runtime")
 @click.option(
     KEEP_LOCK,
     is_flag=True,
     help="Where no service manager does: a small parent process holds the delay lock while the daemon is"
     " away, and starts it again after a crash.",
 )
-def run(
-    mode: str,
-    pods: Path | None,
-    cri: Path | None,
-    kubeconfig: str | None,
-    node_name: str | None,
-    configs: tuple[Path, ...],
-    journal: Path,
-    runtime: Path,
-    keep_lock: bool,
-) -> int:
+def run(mode: str, pods: Path | None, options: RunOptions, keep_lock: bool) -> int:
     """Arm, wait, and carry out shutdowns until the machine is down.
 
     Uses DBUS_SYSTEM_BUS_ADDRESS. SIGHUP reads the configuration again. The end of the daemon leaves pods
     alone.
     """
-    options = RunOptions(
-        config=configs,
-        pods=pods,
-        journal=journal,
-        runtime=runtime,
-        mode=mode,
-        cri=cri,
-        kubeconfig=kubeconfig,
-        node_name=node_name,
-    )
+    options = options._replace(mode=mode, pods=pods)
     if keep_lock:
         # Before any import: the parent lives as long as the machine, and must stay small.
         from ebbtide.supervisor import become_supervisor
@@ -107,7 +83,7 @@ def run(
         except ModeUnavailable as error:
             raise Refused(str(error)) from None
     else:
-        shared_options.refuse_node_options(cri, kubeconfig, node_name)
+        refuse_node_options(options)
         if pods is None:
             raise Refused("mode process needs manifests: name a file or a folder with --pods")
         if not pods.exists():

@@ -18,10 +18,11 @@ from ebbtide.actors.edges.linux.bus import BusError, ask_once, system_bus_addres
 from ebbtide.actors.edges.logind_edge import SIGHUP
 from ebbtide.actors.edges.logind_reading import DROP_IN_FOLDERS, DROP_IN_NAME, LOGIND_UNIT, DropIns
 from ebbtide.actors.edges.service_manager import SYSTEMD
-from ebbtide.cli.common import shared_options
 from ebbtide.cli.common.guard import DONE, NOT_SO, Refused
 from ebbtide.cli.common.output import show, table
+from ebbtide.cli.common.shared_options import run_options
 from ebbtide.doctor.node_looks import unit_state
+from ebbtide.options import RunOptions
 
 if TYPE_CHECKING:
     from ebbtide.actors.edges.kubernetes.api_calls import ApiNode, JsonObject
@@ -54,33 +55,19 @@ class Step(NamedTuple):
 
 @click.command(epilog=EPILOG)
 @click.option("--node-only", is_flag=True, help="Only the Node in the API: for a machine that is gone.")
-@shared_options.kubeconfig_option
-@shared_options.node_name_option
-@shared_options.config_option
-@shared_options.journal_option
-@shared_options.runtime_option
-def uninstall(
-    node_only: bool,
-    kubeconfig: str | None,
-    node_name: str | None,
-    configs: tuple[Path, ...],
-    journal: Path,
-    runtime: Path,
-) -> int:
+@run_options("kubeconfig", "node_name", "config", "journal", "runtime")
+def uninstall(node_only: bool, options: RunOptions) -> int:
     """Stop and disable the unit, remove logind's drop-in, and take Ebbtide's marks off the Node. Pods,
     configuration and journal stay. A package's removal calls this.
 
     Exit code 1: something remains, or the Node could not be read; run it again.
     """
     from ebbtide.node import LocalNode
-    from ebbtide.options import RunOptions
 
     # Before the unit stops: the daemon has the best answer about its configuration and journal.
-    node = LocalNode(
-        RunOptions(configs, None, journal, runtime, mode="auto", kubeconfig=kubeconfig, node_name=node_name)
-    )
+    node = LocalNode(options._replace(mode="auto"))
     parts = find_parts(node)
-    if isinstance(parts, str) and (node_only or kubeconfig or node_name):
+    if isinstance(parts, str) and (node_only or options.kubeconfig or options.node_name):
         raise Refused(parts)
     steps = []
     if not node_only:

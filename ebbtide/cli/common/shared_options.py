@@ -22,6 +22,7 @@ else:
     Parameter = click.ParamType
 
 F = TypeVar("F", bound=Callable[..., Any])
+Function = Callable[..., int]
 
 
 def need_command(ctx: click.Context) -> None:
@@ -97,8 +98,23 @@ class EpisodeCommand(click.Command):
 
 
 #: The last one is the most frequent choice by far.
-episode_argument = click.argument("episode", default="last")
-optional_episode_argument = click.argument("episode", required=False)
+EPISODE = click.argument("episode", default="last")
+OPTIONAL_EPISODE = click.argument("episode", required=False)
+
+
+def episode_verb(
+    name: str, epilog: str, *formats: str, episode: Callable[[Function], Function] = EPISODE
+) -> Callable[[Function], click.Command]:
+    """A verb about one EPISODE of the journal at ``--journal``. ``formats``: of ``-o``; a verb that writes a
+    file has its own.
+    """
+
+    def make(function: Function) -> click.Command:
+        command = click.command(name, epilog=epilog, cls=EpisodeCommand)(episode(journals_option(function)))
+        return output_option(*formats)(command) if formats else command
+
+    return make
+
 
 count_option = click.option(
     "-n", "count", type=click.IntRange(min=1), default=None, metavar="N", help="Only so many."
@@ -174,101 +190,80 @@ runtime_option = click.option(
 
 # --- a Kubernetes node: the daemon's own options, under the same names --------------------------
 
-
-cri_option = click.option(
-    "--cri",
-    type=click.Path(path_type=Path),
-    metavar="PATH",
-    help="The container runtime's socket.  [default: containerd's or CRI-O's own]",
-)
-
-kubeconfig_option = click.option(
-    "--kubeconfig",
-    metavar="PATH",
-    help="Who we are for the API server: a file, or in-cluster for the service account of our own pod."
-    "  [default: /etc/ebbtide/kubeconfig, or the kubelet's]",
-)
-
-node_name_option = click.option(
-    "--node-name",
-    metavar="NAME",
-    help="This Node's name in the API.  [default: EBBTIDE_NODE_NAME, or the host name in lower case]",
-)
-
-judged_mode_option = click.option(
-    "--mode",
-    type=click.Choice(MODES),
-    help="Judge for this mode.  [default: the daemon's last one, else what this machine looks like]",
-)
-
-
-def node_options(command: Callable[..., int]) -> Callable[..., int]:
-    """``--config``, ``--runtime`` and the options of a Kubernetes node, as one ``options``; its mode is empty
-    if absent.
-    """
-
-    @config_option
-    @runtime_option
-    @judged_mode_option
-    @cri_option
-    @kubeconfig_option
-    @node_name_option
-    @wraps(command)
-    def with_options(
-        *,
-        configs: tuple[Path, ...],
-        runtime: Path,
-        mode: str | None,
-        cri: Path | None,
-        kubeconfig: str | None,
-        node_name: str | None,
-        **more: Any,
-    ) -> int:
-        if mode == PROCESS:
-            refuse_node_options(cri, kubeconfig, node_name)
-        options = RunOptions(
-            configs,
-            None,
-            runtime=runtime,
-            mode=mode or "",
-            cri=cri,
-            kubeconfig=kubeconfig,
-            node_name=node_name,
-        )
-        return command(options=options, **more)
-
-    return with_options
-
-
-def journals_option(command: F) -> F:
-    """``--journal``: places of one journal, after it moved."""
-    return click.option(
-        "--journal",
-        "journals",
-        multiple=True,
+#: By field of `RunOptions`.
+_OPTIONS: dict[str, Callable[[Function], Function]] = {
+    "config": configs_option("/etc/ebbtide/config.yaml", "config"),
+    "journal": journal_option,
+    "runtime": runtime_option,
+    "mode": click.option(
+        "--mode",
+        type=click.Choice(MODES),
+        help="Judge for this mode.  [default: the daemon's last one, else what this machine looks like]",
+    ),
+    "cri": click.option(
+        "--cri",
         type=click.Path(path_type=Path),
-        metavar="DIR",
-        help="A directory of the journal, or a packed one; repeatable, where a failing disk made it move. Of"
-        " outages also configmaps:NAMESPACE/NODE, by the Node's name or UID."
-        f"  [default: {JOURNAL_PATH} and the configured fallbacks]",
-    )(command)
+        metavar="PATH",
+        help="The container runtime's socket.  [default: containerd's or CRI-O's own]",
+    ),
+    "kubeconfig": click.option(
+        "--kubeconfig",
+        metavar="PATH",
+        help="Who we are for the API server: a file, or in-cluster for the service account of our own pod."
+        "  [default: /etc/ebbtide/kubeconfig, or the kubelet's]",
+    ),
+    "node_name": click.option(
+        "--node-name",
+        metavar="NAME",
+        help="This Node's name in the API.  [default: EBBTIDE_NODE_NAME, or the host name in lower case]",
+    ),
+}
+#: Of a verb that judges a node.
+OF_NODE = ("config", "runtime", "mode", "cri", "kubeconfig", "node_name")
 
 
+def run_options(*names: str) -> Callable[[Function], Function]:
+    """These fields of `RunOptions`, each an option, as one ``options``; its mode is empty if absent."""
+
+    def decorate(command: Function) -> Function:
+        @wraps(command)
+        def with_options(**given: Any) -> int:
+            options = RunOptions(**{name: given.pop(name) for name in names})
+            if options.mode == PROCESS and "mode" in names:
+                refuse_node_options(options)
+            return command(options=options._replace(mode=options.mode or ""), **given)
+
+        made: Function = with_options
+        for name in reversed(names):
+            made = _OPTIONS[name](made)
+        return made
+
+    return decorate
+
+
+def paths_option(text: str, option: str = "--journal", name: str = "journals") -> Callable[[F], F]:
+    """Places of a journal. ``text``: for its help."""
+    path = click.Path(path_type=Path)
+    return click.option(option, name, multiple=True, type=path, metavar="DIR", help=text)
+
+
+#: Places of one journal, after it moved.
+journals_option = paths_option(
+    "A directory of the journal, or a packed one; repeatable, where a failing disk made it move. Of"
+    " outages also configmaps:NAMESPACE/NODE, by the Node's name or UID."
+    f"  [default: {JOURNAL_PATH} and the configured fallbacks]",
+)
 #: Each place may have another node's journal (`JournalPool`).
-pooled_journals_option = click.option(
-    "--journal",
-    "journals",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="A node's journal, or a folder of such; repeatable, for a fleet."
+pooled_journals_option = paths_option(
+    "A node's journal, or a folder of such; repeatable, for a fleet."
     f"  [default: {JOURNAL_PATH} and the configured fallbacks]",
 )
 
 
-def refuse_node_options(cri: Path | None, kubeconfig: str | None, node_name: str | None) -> None:
+def refuse_node_options(options: RunOptions) -> None:
     """Mode process has no Kubernetes node. Raises Refused with the first given option."""
     # Ignored options would mislead their author.
-    for option, value in (("--cri", cri), ("--kubeconfig", kubeconfig), ("--node-name", node_name)):
-        if value is not None:
+    for name in ("cri", "kubeconfig", "node_name"):
+        if getattr(options, name) is not None:
+            option = f"--{name.replace('_', '-')}"
             raise Refused(f"{option} is for a Kubernetes node: leave it out, or choose another --mode")

@@ -19,12 +19,7 @@ from ebbtide.cli.common.output import remark
 from ebbtide.cli.common.reading import JournalLocations, JournalPool, open_journal, usable_records
 from ebbtide.cli.common.saving import file_option, new_folder, refuse_existing, save
 from ebbtide.cli.common.selection import choose_record
-from ebbtide.cli.common.shared_options import (
-    EpisodeCommand,
-    episode_argument,
-    journals_option,
-    pooled_journals_option,
-)
+from ebbtide.cli.common.shared_options import episode_verb, pooled_journals_option
 from ebbtide.cli.fleet.fleet_common import Engine, answers, jobs_option
 from ebbtide.cli.journal_show import record_json_line
 from ebbtide.events.messages import plural
@@ -42,9 +37,7 @@ Examples:
 """
 
 
-@click.command("jsonl", epilog=JSONL_EPILOG, cls=EpisodeCommand)
-@episode_argument
-@journals_option
+@episode_verb("jsonl", JSONL_EPILOG)
 @file_option("shutdown.jsonl")
 def jsonl_command(episode: str, journals: tuple[Path, ...], output: Path | None) -> int:
     """Write the records of a shutdown or an outage as in 'ebbtide journal show -o json'.

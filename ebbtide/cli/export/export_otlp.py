@@ -50,8 +50,7 @@ Sending a shutdown again is harmless: each span has the same id and bytes.
 """
 
 
-@click.command(epilog=OTLP_EPILOG, cls=shared_options.EpisodeCommand)
-@shared_options.episode_argument
+@shared_options.episode_verb("otlp", OTLP_EPILOG, "table", "json")
 @click.option("--endpoint", default=None, metavar="URL", help="Where to; /v1/traces is added where missing.")
 @click.option(
     "--protocol", type=click.Choice(("http/protobuf", "grpc")), default=None, help="[default: http/protobuf]"
@@ -64,8 +63,6 @@ Sending a shutdown again is harmless: each span has the same id and bytes.
     help="How long to try a back end that does not answer.",
 )
 @shared_options.config_option
-@shared_options.journals_option
-@shared_options.output_option("table", "json")
 def otlp(
     episode: str,
     endpoint: str | None,
@@ -122,9 +119,7 @@ Jaeger's upload takes the file as it is, and so does the Collector's otlpjsonfil
 """
 
 
-@click.command(epilog=OTLP_JSON_EPILOG, cls=shared_options.EpisodeCommand)
-@shared_options.episode_argument
-@shared_options.journals_option
+@shared_options.episode_verb("otlp-json", OTLP_JSON_EPILOG)
 @file_option("shutdown.json")
 def otlp_json(episode: str, journals: tuple[Path, ...], output: Path | None) -> int:
     """Write the trace of a shutdown as OTLP's JSON, in one line.

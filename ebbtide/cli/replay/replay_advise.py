@@ -20,8 +20,8 @@ from ebbtide.cli.common.output import NarrowTable, remark, show, show_json
 from ebbtide.cli.common.reading import JournalPool
 from ebbtide.cli.common.selection import journal_state, listed_by
 from ebbtide.cli.common.shared_options import (
+    OPTIONAL_EPISODE,
     EpisodeCommand,
-    optional_episode_argument,
     output_option,
     pooled_journals_option,
 )
@@ -73,7 +73,7 @@ ADVICE_VERSION = 3
 
 
 @click.command("advise", epilog=EPILOG, cls=EpisodeCommand)
-@optional_episode_argument
+@OPTIONAL_EPISODE
 @pooled_journals_option
 @margin_option
 @output_option("table", "json", "yaml")

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import click
 
-from ebbtide.cli.common import shared_options
 from ebbtide.cli.common.guard import Refused
 from ebbtide.cli.common.output import (
     NarrowTable,
@@ -18,6 +17,7 @@ from ebbtide.cli.common.output import (
     table,
 )
 from ebbtide.cli.common.selection import choose_record, episode_heading
+from ebbtide.cli.common.shared_options import count_option, episode_verb, wave_option
 from ebbtide.events.record.format import document
 from ebbtide.events.record.outage_record import OutageRecord
 from ebbtide.events.units import span
@@ -41,13 +41,10 @@ For an outage a line is a pod or a volume with one wait; > means that it goes on
 """
 
 
-@click.command("blame", epilog=EPILOG, cls=shared_options.EpisodeCommand)
-@shared_options.episode_argument
-@shared_options.journals_option
-@shared_options.wave_option
-@shared_options.count_option
+@episode_verb("blame", EPILOG, "table", "json")
+@wave_option
+@count_option
 @click.option("--all", "every", is_flag=True, help="Each warning by itself, and every row.")
-@shared_options.output_option("table", "json")
 def blame_command(
     episode: str, journals: tuple[Path, ...], wave: int | None, count: int | None, every: bool, output: str
 ) -> int:

@@ -6,11 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import click
-
 from ebbtide.cli.common.output import hanging, headline_text, show, show_json
 from ebbtide.cli.common.selection import choose_record, episode_heading
-from ebbtide.cli.common.shared_options import EpisodeCommand, episode_argument, journals_option, output_option
+from ebbtide.cli.common.shared_options import episode_verb
 from ebbtide.events.record.format import document, visible
 from ebbtide.events.record.outage_record import OutageRecord
 from ebbtide.events.record.shutdown_record import DAMAGED_ENDS, ShutdownRecord
@@ -28,10 +26,7 @@ each other without a gap: they add up to the total.
 """
 
 
-@click.command("critical-chain", epilog=EPILOG, cls=EpisodeCommand)
-@episode_argument
-@journals_option
-@output_option("table", "json")
+@episode_verb("critical-chain", EPILOG, "table", "json")
 def critical_chain_command(episode: str, journals: tuple[Path, ...], output: str) -> int:
     """Show the parts of the total time, down to the pod that held each wave.
 

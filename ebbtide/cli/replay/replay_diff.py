@@ -10,7 +10,13 @@ from msgspec.structs import replace
 from ebbtide.cli.common.guard import worst
 from ebbtide.cli.common.output import remark, show, show_json, table
 from ebbtide.cli.common.selection import choose_shutdown, episode_heading
-from ebbtide.cli.common.shared_options import EpisodeCommand, count_option, journals_option, output_option
+from ebbtide.cli.common.shared_options import (
+    EpisodeCommand,
+    count_option,
+    journals_option,
+    output_option,
+    paths_option,
+)
 from ebbtide.events.messages import plural
 from ebbtide.events.record.format import document
 from ebbtide.events.units import span
@@ -31,14 +37,7 @@ follows web-6c9f7d8b5-q7zwt); waves by their priority. Differences below a milli
 @click.argument("a")
 @click.argument("b")
 @journals_option
-@click.option(
-    "--other",
-    "others",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="The journal that B is in, where it is another one; repeatable.",
-)
+@paths_option("The journal that B is in, where it is another one; repeatable.", "--other", "others")
 @count_option
 @output_option("table", "json")
 def diff_command(

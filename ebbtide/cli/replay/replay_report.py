@@ -6,12 +6,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import click
-
 from ebbtide.cli.common.reading import open_journal
 from ebbtide.cli.common.saving import file_option, save
 from ebbtide.cli.common.selection import choose_record
-from ebbtide.cli.common.shared_options import EpisodeCommand, episode_argument, journals_option
+from ebbtide.cli.common.shared_options import episode_verb
 from ebbtide.events.record.format import rfc3339
 from ebbtide.events.record.outage_record import OutageRecord
 from ebbtide.events.record.shutdown_record import ShutdownRecord
@@ -34,9 +32,7 @@ PAGES: dict[type[Any], Callable[[Any, Iterator[Line], str], str]] = {
 }
 
 
-@click.command("report", epilog=EPILOG, cls=EpisodeCommand)
-@episode_argument
-@journals_option
+@episode_verb("report", EPILOG)
 @file_option("report.html")
 def report_command(episode: str, journals: tuple[Path, ...], output: Path | None) -> int:
     """Make one self-contained page of a shutdown or an outage, for any browser.

@@ -16,12 +16,7 @@ from ebbtide.cli.common import selection
 from ebbtide.cli.common.guard import DIVERGED, WRONG, Refused, worst
 from ebbtide.cli.common.output import remark, show_json
 from ebbtide.cli.common.reading import conclude, open_journal
-from ebbtide.cli.common.shared_options import (
-    EpisodeCommand,
-    journals_option,
-    optional_episode_argument,
-    output_option,
-)
+from ebbtide.cli.common.shared_options import OPTIONAL_EPISODE, episode_verb
 from ebbtide.events.record.format import document, json_values, utc_text, visible
 from ebbtide.events.segment import LOGICS
 from ebbtide.events.units import offset
@@ -37,9 +32,7 @@ Examples:
 """
 
 
-@click.command(epilog=EPILOG, cls=EpisodeCommand)
-@optional_episode_argument
-@journals_option
+@episode_verb("state", EPILOG, "table", "json", episode=OPTIONAL_EPISODE)
 @click.option(
     "--at",
     required=True,
@@ -49,7 +42,6 @@ Examples:
 @click.option("--actor", default="", metavar="NAME", help="Only this actor (hook, wave:0, EpisodeActor).")
 @click.option("--pod", default="", metavar="POD", help="Only this pod's actor: any of its names.")
 @click.option("--all", "every", is_flag=True, help="Fields at their default too.")
-@output_option("table", "json")
 def state(
     episode: str | None, journals: tuple[Path, ...], at: str, actor: str, pod: str, every: bool, output: str
 ) -> int:

@@ -14,7 +14,6 @@ import click
 from msgspec.structs import replace
 
 from ebbtide.actors.edges.linux.proc import boot_id
-from ebbtide.cli.common import shared_options
 from ebbtide.cli.common.guard import DONE, Refused
 from ebbtide.cli.common.output import remark
 from ebbtide.cli.common.reading import conclude, follow_journal, open_journal, refuse_following, sources_of
@@ -26,6 +25,7 @@ from ebbtide.cli.common.selection import (
     known_actor,
     parse_moment,
 )
+from ebbtide.cli.common.shared_options import OPTIONAL_EPISODE, episode_verb, wave_option
 from ebbtide.cli.replay.timeline_print import LinePrinter, StoryPrinter, line_json
 from ebbtide.events.decisions import EpisodeClosed
 from ebbtide.events.facts import OrderEnded
@@ -48,9 +48,7 @@ The column without a heading: < is a fact, . a decision, > an order, # bookkeepi
 """
 
 
-@click.command(epilog=EPILOG, cls=shared_options.EpisodeCommand)
-@shared_options.optional_episode_argument
-@shared_options.journals_option
+@episode_verb("timeline", EPILOG, "table", "json", episode=OPTIONAL_EPISODE)
 @click.option(
     "-f", "--follow", is_flag=True, help="Go on until the lock is released, or the shutdown is closed."
 )
@@ -62,10 +60,9 @@ The column without a heading: < is a fact, . a decision, > an order, # bookkeepi
     metavar="POD",
     help="One pod's story, in sentences: any of its names. With --all the records about it.",
 )
-@shared_options.wave_option
+@wave_option
 @click.option("--since", default="", metavar=MOMENT_METAVAR, help=f"From here: {MOMENT_FORMS}.")
 @click.option("--until", default="", metavar=MOMENT_METAVAR, help="Up to here.")
-@shared_options.output_option("table", "json")
 def timeline(
     episode: str | None,
     journals: tuple[Path, ...],

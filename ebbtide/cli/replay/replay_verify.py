@@ -15,12 +15,7 @@ from ebbtide import __version__
 from ebbtide.cli.common.guard import CORRUPT, DIVERGED, DONE, NOT_SO, Refused, code_of, worst
 from ebbtide.cli.common.output import painter, remark, show, show_json
 from ebbtide.cli.common.reading import conclude, open_journal
-from ebbtide.cli.common.shared_options import (
-    EpisodeCommand,
-    journals_option,
-    optional_episode_argument,
-    output_option,
-)
+from ebbtide.cli.common.shared_options import OPTIONAL_EPISODE, episode_verb
 from ebbtide.cli.replay import divergence_view
 from ebbtide.events.base import episode_id
 from ebbtide.events.messages import plural
@@ -38,16 +33,13 @@ Examples:
 """
 
 
-@click.command("verify", epilog=EPILOG, cls=EpisodeCommand)
-@optional_episode_argument
-@journals_option
+@episode_verb("verify", EPILOG, "table", "json", episode=OPTIONAL_EPISODE)
 @click.option(
     "--head",
     default="",
     metavar="HEAD",
     help="A head that was noted outside of the journal (NUMBER:HASH, HASH, or a trace id): is it this one's?",
 )
-@output_option("table", "json")
 def verify_command(episode: str | None, journals: tuple[Path, ...], head: str, output: str) -> int:
     """Execute the facts again and compare every decision, byte by byte.
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import click
 
 from ebbtide.actors.policy.planning import PlanWarning
-from ebbtide.cli.common import shared_options
 from ebbtide.cli.common.guard import DIVERGED, Refused, code_of, unreadable, worst
 from ebbtide.cli.common.output import remark, show, show_json
 from ebbtide.cli.common.reading import conclude, open_journal
 from ebbtide.cli.common.selection import choose_shutdown
+from ebbtide.cli.common.shared_options import DURATION, config_option, episode_verb
 from ebbtide.cli.replay.what_if_view import what_if_document, what_if_tables
 from ebbtide.config import load_named
 from ebbtide.events.codec import BadPayload, UnknownType
@@ -37,18 +37,15 @@ bounded, or assumed. A restart of the daemon stays in its place.
 """
 
 
-@click.command("what-if", epilog=EPILOG, cls=shared_options.EpisodeCommand)
-@shared_options.episode_argument
-@shared_options.journals_option
-@shared_options.config_option
+@episode_verb("what-if", EPILOG, "table", "json")
+@config_option
 @click.option(
     "--pods",
     multiple=True,
     metavar="FILE|-",
     help="Manifests in the place of recorded pods of the same namespace/name, or beside them; repeatable.",
 )
-@click.option("--grant", type=shared_options.DURATION, metavar="DURATION", help="What logind grants.")
-@shared_options.output_option("table", "json")
+@click.option("--grant", type=DURATION, metavar="DURATION", help="What logind grants.")
 def what_if_command(
     episode: str,
     journals: tuple[Path, ...],
