@@ -52,19 +52,21 @@ from ebbtide.actors.actor import (
     ignored,
     takes,
 )
-from ebbtide.actors.outage_proof import (
-    NO_UUID,
-    POWER,
-    PROOF,
-    UUID_PROBLEMS,
-    Machine,
-)
+from ebbtide.actors.outage_proof import NO_UUID, POWER, PROOF, UUID_PROBLEMS, Machine
 from ebbtide.actors.outage_work import DETACH, STUCK_POD, is_unsafe
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
 from ebbtide.events import kinds
 from ebbtide.events import outage_events as o
-from ebbtide.events.base import NS_PER_SECOND, BoundedDict, BoundedTuple, Event, order_key, parse_order_key
+from ebbtide.events.base import (
+    NS_PER_SECOND,
+    BoundedDict,
+    BoundedTuple,
+    Event,
+    Order,
+    order_key,
+    parse_order_key,
+)
 from ebbtide.events.outage_events import NodesCounted
 
 NAME = "OutageActor"
@@ -85,8 +87,6 @@ OutagePhase = Literal[
     "aside",
 ]
 
-#: In the key of an order that cancels another.
-CANCEL = "cancel"
 #: A read is two requests, and a hundred outages share the controller's 20 requests a second.
 READ_RETRY_NS = 10 * NS_PER_SECOND
 #: Before the next attempt of a write, by the number of failures in a row: one request may fail by chance, but
@@ -127,6 +127,8 @@ DRY_TAINT, DRY_POWER_OFF, DRY_QUARANTINE, DRY_UNTAINT = DRY
 BRAKE_SAYS = "the storm brake: "
 ANOTHERS = "another controller's taint stands on the node"
 UNRECORDED = "a proof that is not on record"
+#: A sign of life of the boot that was proved off.
+REPORTS, IS_READY_NOW = "it reports its status", "Ready is True"
 #: Beside the names of what hangs.
 NOT_FOLLOWED = "{} more, not followed"
 #: Why the machine is not switched off any more; also `UUID_PROBLEMS`.
@@ -348,7 +350,8 @@ def _transitions() -> Transitions:
         Row(_BEFORE, o.HeartbeatSeen, _heartbeat_before, "= quiet quarantined",
             (d.CancelOrder, *_SAME_BOOT, *_CLOSE)),
         Row("recovering out following", o.HeartbeatSeen, _heartbeat_off, "= quarantined", _SAME_BOOT),
-        Row("quiet quarantined untainting aside gone", o.HeartbeatSeen, _heard),
+        Row("quiet quarantined untainting aside gone", o.HeartbeatSeen,
+            lambda state, event, now: (_marked(state, event, now), ())),
         Row("quiet", o.HeartbeatMissed, _missed_quiet, _CONSIDERED, _BEGIN),
         Row(_OPEN, o.HeartbeatMissed, _missed),
         # --- the proof
@@ -404,15 +407,22 @@ def _transitions() -> Transitions:
 # fmt: on
 
 
-def _key(state: OutageState, what: str) -> tuple[OutageState, str]:
+def _ordered(
+    state: OutageState, what: str, kind: Callable[..., Order], *, awaited: bool = True, **fields: Any
+) -> Result:
+    """``what``: the word in its key. ``awaited``: the phase waits for its outcome."""
     key = order_key(NAME, what, "", state.ordinal)
-    return replace(state, ordinal=state.ordinal + 1), key
+    state = replace(state, ordinal=state.ordinal + 1, key=key if awaited else state.key)
+    return state, [kind(key=key, **fields)]
+
+
+def _listing(state: OutageState) -> Result:
+    return _ordered(state, "list", o.ListWork, awaited=False, node=state.node)
 
 
 def _cancel_open(state: OutageState) -> Result:
     """Unless it has begun."""
-    state, key = _key(state, CANCEL)
-    return state, [d.CancelOrder(key=key, target=state.key, waiting_only=True)]
+    return _ordered(state, "cancel", d.CancelOrder, awaited=False, target=state.key, waiting_only=True)
 
 
 def _hanging(state: OutageState) -> tuple[str, ...]:
@@ -436,9 +446,9 @@ def _begin(state: OutageState, reason: str, now: int) -> Result:
         reason=reason,
         resource=state.resource,
     )
-    state, key = _key(state, "list")
+    state, listing = _listing(state)
     after, decisions = _consider(state, now)
-    return after, [began, o.ListWork(key=key, node=state.node), *decisions]
+    return after, [began, *listing, *decisions]
 
 
 def _close(state: OutageState, outcome: o.OutageOutcome) -> Result:
@@ -446,7 +456,7 @@ def _close(state: OutageState, outcome: o.OutageOutcome) -> Result:
     closed = o.OutageClosed(outcome=outcome, unrecovered=_hanging(state))
     # Also without an answer yet: returning a permit that was not granted is a no-op.
     state, orders = _permit_back(replace(state, permit=state.permit or state.phase == "asking"))
-    state, cancel = _withdraw_switch(state)
+    state, cancel = _withdraw(state)
     # The proof was for this outage. The ProofActor forgets it as well.
     return fresh_but(state, KEPT_FIELDS), [*cancel, *orders, closed]
 
@@ -454,8 +464,8 @@ def _close(state: OutageState, outcome: o.OutageOutcome) -> Result:
 def _permit_back(state: OutageState) -> Result:
     if not state.permit:
         return state, ()
-    state, key = _key(state, "return-permit")
-    return replace(state, permit=False, place_ns=NEVER_NS), [o.ReturnPermit(key=key, node=state.node)]
+    state = replace(state, permit=False, place_ns=NEVER_NS)
+    return _ordered(state, "return-permit", o.ReturnPermit, awaited=False, node=state.node)
 
 
 def _wait(state: OutageState, reason: str, **more: Any) -> Result:
@@ -507,22 +517,21 @@ def _consider(state: OutageState, now: int) -> Result:
         return after, [*orders, *waits]
     if not _is_permitted(state, now):
         return _ask(state)
-    state, key = _key(state, "taint")
-    order = o.SetTaint(
-        key=key,
-        node=state.node,
-        node_uid=state.node_uid,
-        boot_id=state.boot_id,
+    state = replace(state, phase="tainting", waits="", taint_proof=state.proof, off_boot=state.boot_id)
+    return _ordered(
+        state,
+        "taint",
+        o.SetTaint,
         resource_version=state.resource_version,
         effect=state.effect,
-        ready=state.ready,
-        lease_mark=state.lease_mark,
-        status_mark=state.status_mark,
+        **_decided_from(state),
     )
-    state = replace(
-        state, phase="tainting", key=key, waits="", taint_proof=state.proof, off_boot=state.boot_id
-    )
-    return state, [order]
+
+
+def _decided_from(state: OutageState) -> dict[str, Any]:
+    """The edge compares it with the Node before it acts."""
+    names = ("node", "node_uid", "boot_id", "ready", "lease_mark", "status_mark")
+    return {name: getattr(state, name) for name in names}
 
 
 def _is_permitted(state: OutageState, now: int) -> bool:
@@ -530,8 +539,7 @@ def _is_permitted(state: OutageState, now: int) -> bool:
 
 
 def _ask(state: OutageState) -> Result:
-    state, key = _key(state, "permit")
-    return replace(state, phase="asking", key=key, counted=None), [o.RequestPermit(key=key, node=state.node)]
+    return _ordered(replace(state, phase="asking", counted=None), "permit", o.RequestPermit, node=state.node)
 
 
 def _switch_ns(state: OutageState) -> int:
@@ -556,20 +564,15 @@ def _switch_off(state: OutageState, now: int) -> Result:
         return _wait(replace(state, gave_up=True), DRY_POWER_OFF)
     if not _is_permitted(state, now):
         return _ask(state)
-    state, key = _key(state, "power-off")
-    order = o.PowerOff(
-        key=key,
-        node=state.node,
-        node_uid=state.node_uid,
-        boot_id=state.boot_id,
-        system_uuid="" if state.machine.uuid_problem else state.machine.system_uuid,
-        ready=state.ready,
-        lease_mark=state.lease_mark,
-        status_mark=state.status_mark,
-        silent_ns=state.power_off_ns,
-    )
     state = replace(state, switched=state.switched + 1, readings=0, withdrawn=False, waits="")
-    return replace(state, phase="switching", key=key, switch_ns=now + POWER_OFF_PAUSE_NS), [order]
+    return _ordered(
+        replace(state, phase="switching", switch_ns=now + POWER_OFF_PAUSE_NS),
+        "power-off",
+        o.PowerOff,
+        system_uuid="" if state.machine.uuid_problem else state.machine.system_uuid,
+        silent_ns=state.power_off_ns,
+        **_decided_from(state),
+    )
 
 
 def _switch_ended(state: OutageState, event: f.OrderEnded, now: int) -> Result:
@@ -582,25 +585,27 @@ def _switch_ended(state: OutageState, event: f.OrderEnded, now: int) -> Result:
     return _consider(replace(state, switch_ns=now + POWER_OFF_PAUSE_NS), now)
 
 
-def _withdraw_switch(state: OutageState) -> Result:
-    """A sign of life: cancel the order if it still waits at its barrier."""
-    if state.phase != "switching" or state.withdrawn:
-        return state, ()
-    return _cancel_open(replace(state, withdrawn=True))
+def _withdraw(state: OutageState) -> Result:
+    """A sign of life: cancel what still waits at its barrier. Once: a heartbeat and the voided proof come in
+    one step.
+    """
+    if state.phase == "tainting" and state.proof:
+        return _cancel_open(replace(state, proof=""))
+    if state.phase == "switching" and not state.withdrawn:
+        return _cancel_open(replace(state, withdrawn=True))
+    return state, ()
 
 
 def _contradicted(state: OutageState, event: o.Contradicted, now: int) -> Result:
     if event.source in POWER:
         return state, ()  # a machine that is on is the reason to switch it off
-    return _withdraw_switch(replace(state, opposed=(*state.opposed, _of(event))))
+    state = replace(state, opposed=(*state.opposed, o.who_of(event)))
+    # A taint is withdrawn with its proof.
+    return _withdraw(state) if state.phase == "switching" else (state, ())
 
 
 def _contradiction_ended(state: OutageState, event: o.ContradictionEnded, now: int) -> Result:
-    return replace(state, opposed=tuple(each for each in state.opposed if each != _of(event))), ()
-
-
-def _of(event: o.Contradicted | o.ContradictionEnded) -> str:
-    return f"{event.source} {event.name}".strip()
+    return replace(state, opposed=tuple(each for each in state.opposed if each != o.who_of(event))), ()
 
 
 def _sources_read(state: OutageState, event: f.OrderEnded, now: int) -> Result:
@@ -649,8 +654,7 @@ def _refused(state: OutageState, now: int) -> tuple[OutageState, int]:
 
 
 def _read(state: OutageState) -> Result:
-    state, key = _key(state, "read")
-    return replace(state, phase="reading", key=key, wake_ns=NEVER_NS), [o.ReadNode(key=key)]
+    return _ordered(replace(state, phase="reading", wake_ns=NEVER_NS), "read", o.ReadNode)
 
 
 def _read_ended(state: OutageState, event: f.OrderEnded, now: int) -> Result:
@@ -703,7 +707,7 @@ def _calm(state: OutageState, now: int) -> Result | None:
     new leader's list, which may show a detach while no leader watched.
     """
     if state.removed:
-        return _same_boot(state, "Ready is True", now) if _is_off(state) and state.ready == "True" else None
+        return _same_boot(state, IS_READY_NOW, now) if _is_off(state) and state.ready == "True" else None
     unlisted = not state.listed and state.attachments
     if state.ready != "True" or state.proof or state.taint != "none" or unlisted:
         return None
@@ -719,7 +723,7 @@ def _read_suspected(state: OutageState, event: o.NodeRead, now: int) -> Result:
     if state.proof and state.machine != before.machine:
         return state, ()  # the ProofActor decides later in the step whether it still counts
     if state.phase == "switching" and state.machine.uuid_problem and not state.bound:
-        return _withdraw_switch(state)
+        return _withdraw(state)
     # Wait for the outcome of an open order.
     waits = state.phase != "suspected" or (state.wake_ns != NEVER_NS and state.taint == "none")
     return (state, ()) if waits else _consider(state, now)
@@ -737,21 +741,12 @@ def _read_aside(state: OutageState, event: o.NodeRead, now: int) -> Result:
 def _heartbeat_before(state: OutageState, event: o.HeartbeatSeen, now: int) -> Result:
     state = _marked(state, event, now)
     if state.removed and event.source == "status" and _is_off(state):
-        return _same_boot(state, "it reports its status", now)
+        return _same_boot(state, REPORTS, now)
     # The order names an older mark, so the edge would refuse it.
-    if state.phase == "tainting":
+    if state.phase in ("tainting", "switching"):
         return _withdraw(state)
-    if state.phase == "switching":
-        return _withdraw_switch(state)
     state = replace(state, proof="")
     return _calm(state, now) or (state, ())
-
-
-def _withdraw(state: OutageState) -> Result:
-    """Once: a heartbeat and the voided proof come in one step."""
-    if not state.proof:
-        return state, ()
-    return _cancel_open(replace(state, proof=""))
 
 
 def _marked(state: OutageState, event: o.HeartbeatSeen, now: int) -> OutageState:
@@ -760,10 +755,6 @@ def _marked(state: OutageState, event: o.HeartbeatSeen, now: int) -> OutageState
     if event.source == "lease":
         return replace(state, lease_mark=event.mark)
     return replace(state, status_mark=event.mark)
-
-
-def _heard(state: OutageState, event: o.HeartbeatSeen, now: int) -> Result:
-    return _marked(state, event, now), ()
 
 
 def _missed_quiet(state: OutageState, event: o.HeartbeatMissed, now: int) -> Result:
@@ -783,7 +774,7 @@ def _proof(state: OutageState, event: o.ProofAccepted, now: int) -> Result:
 def _with_proof(state: OutageState, event: o.ProofAccepted) -> OutageState:
     if event.source == "declared":
         state = replace(state, declared_at=event.at)
-    return replace(state, proof=f"{event.source} {event.name}".strip(), proof_until_ns=event.until_ns)
+    return replace(state, proof=o.who_of(event), proof_until_ns=event.until_ns)
 
 
 def _declared_again(state: OutageState, event: o.ProofAccepted, now: int) -> Result:
@@ -800,8 +791,7 @@ def _declared_again(state: OutageState, event: o.ProofAccepted, now: int) -> Res
 
 def _reconsider(state: OutageState) -> Result:
     """The ProofActor rests: first ask whether a source contradicts."""
-    state, key = _key(state, "sources")
-    return replace(state, key=key), [o.ReadSources(key=key, node=state.node)]
+    return _ordered(state, "sources", o.ReadSources, node=state.node)
 
 
 def _sources_read_again(state: OutageState, event: f.OrderEnded, now: int) -> Result:
@@ -820,7 +810,7 @@ def _failed_before(state: OutageState, event: d.ActorFailed, now: int) -> Result
     if event.actor != PROOF.name:
         return _actor_failed(state, event, now)
     state = replace(state, blind=True)
-    return _withdraw_switch(state) if state.phase == "switching" else _no_proof(state, event, now)
+    return _withdraw(state) if state.phase == "switching" else _no_proof(state, event, now)
 
 
 def _no_proof(state: OutageState, event: Event, now: int) -> Result:
@@ -853,10 +843,9 @@ def _out_of_service(state: OutageState, now: int, *, found: bool = False) -> Res
         wake_ns=now + state.reminder_ns,
     )
     # Until now the scheduler could still bind pods to it: list again.
-    again: list[Event] = []
+    again: Sequence[Event] = ()
     if state.listed:
-        state, key = _key(replace(state, listed=False), "list")
-        again = [o.ListWork(key=key, node=state.node)]
+        state, again = _listing(replace(state, listed=False))
     # It has rebooted during the write.
     if state.boot_id != state.off_boot:
         after, decisions = _rebooted(state, now)
@@ -948,7 +937,7 @@ def _deleted(state: OutageState, event: o.NodeDeleted, now: int) -> Result:
 
 def _cancel(state: OutageState) -> Result:
     """The taint or the power-off that waits at its barrier."""
-    return _cancel_open(state) if state.phase == "tainting" else _withdraw_switch(state)
+    return _cancel_open(state) if state.phase == "tainting" else _withdraw(state)
 
 
 def _paused(state: OutageState, event: o.PauseRead, now: int) -> Result:
@@ -1037,32 +1026,36 @@ def _remind(state: OutageState, event: f.Tick, now: int) -> Result:
 # --- the way back ---------------------------------------------------------------------------------
 
 
+def _life_of(state: OutageState, event: o.NodeRead) -> str:
+    """The sign of life of the boot that the Node names; empty: none."""
+    if state.status_mark and event.status_mark not in ("", state.status_mark):
+        return REPORTS
+    return IS_READY_NOW if event.ready == "True" else ""
+
+
 def _read_tainted(state: OutageState, event: o.NodeRead, now: int) -> Result:
-    status = bool(state.status_mark) and event.status_mark not in ("", state.status_mark)
+    life = _life_of(state, event)
     lease = bool(state.lease_mark) and event.lease_mark not in ("", state.lease_mark)
     state = _with_node(state, event, now)
     if state.boot_id != state.off_boot:
         return _rebooted(state, now)
     if event.taint != "ours":
         # A person or another controller has removed it or its note: do not set it again.
-        state, decisions = _wait(state, _gone_text(state), phase="following", proof="")
+        why = NOT_OURS if state.taint == "other" else TAKEN_AWAY
+        state, decisions = _wait(state, why, phase="following", proof="")
         state = replace(state, removed=state.taint == "none", removed_at=state.declared_at)
         after, orders = _permit_back(replace(state, wake_ns=now + state.reminder_ns))
         return after, [*decisions, *orders]
-    if event.ready == "True" or status:
-        return _same_boot(state, f"Ready is {event.ready}" if not status else "it reports its status", now)
+    if life:
+        return _same_boot(state, life, now)
     return _wait(state, NO_STATUS) if lease else (state, ())
-
-
-def _gone_text(state: OutageState) -> str:
-    return NOT_OURS if state.taint == "other" else TAKEN_AWAY
 
 
 def _heartbeat_off(state: OutageState, event: o.HeartbeatSeen, now: int) -> Result:
     """A status names its boot, and another boot would have been read with it. A lease names none."""
     state = _marked(state, event, now)
     if event.source == "status" and (state.phase != "following" or _is_off(state)):
-        return _same_boot(state, "it reports its status", now)
+        return _same_boot(state, REPORTS, now)
     return (state, ()) if event.source == "status" or state.phase == "following" else _wait(state, NO_STATUS)
 
 
@@ -1103,9 +1096,8 @@ def _quarantine(state: OutageState, now: int) -> Result:
     state = replace(state, wake_ns=now + state.reminder_ns)
     if state.dry_run:
         return _wait(state, DRY_QUARANTINE)
-    state, key = _key(state, "quarantine")
-    order = o.SetQuarantine(key=key, node=state.node, node_uid=state.node_uid)
-    return replace(state, key=key, quarantine=True), [order]
+    state = replace(state, quarantine=True)
+    return _ordered(state, "quarantine", o.SetQuarantine, node=state.node, node_uid=state.node_uid)
 
 
 def _read_quarantined(state: OutageState, event: o.NodeRead, now: int) -> Result:
@@ -1145,9 +1137,7 @@ def _untaint(state: OutageState, now: int) -> Result:
     elif state.dry_run:
         after, orders = _wait(state, DRY_UNTAINT, wake_ns=now + state.reminder_ns)
     else:
-        state, key = _key(state, "untaint")
-        orders = [o.RemoveTaint(key=key, node=state.node, node_uid=state.node_uid)]
-        after = replace(state, key=key)
+        after, orders = _ordered(state, "untaint", o.RemoveTaint, node=state.node, node_uid=state.node_uid)
     return after, [*back, *orders]
 
 
@@ -1178,11 +1168,9 @@ def _read_untainting(state: OutageState, event: o.NodeRead, now: int) -> Result:
 
 
 def _read_following(state: OutageState, event: o.NodeRead, now: int) -> Result:
-    status = bool(state.status_mark) and event.status_mark not in ("", state.status_mark)
+    life = _life_of(state, event)
     state = _with_node(state, event, now)
-    if _is_off(state) and (event.ready == "True" or status):
-        return _same_boot(state, "it reports its status" if status else f"Ready is {event.ready}", now)
-    return _follow(state, now)
+    return _same_boot(state, life, now) if life and _is_off(state) else _follow(state, now)
 
 
 def _is_off(state: OutageState) -> bool:
@@ -1274,8 +1262,8 @@ def _placed_anew(state: OutageState, now: int) -> Result:
 
 
 def _with_list(state: OutageState, orders: Any) -> Result:
-    state, key = _key(state, "list")
-    return state, [*orders, o.ListWork(key=key, node=state.node)]
+    state, listing = _listing(state)
+    return state, [*orders, *listing]
 
 
 def _afresh(
@@ -1293,13 +1281,7 @@ def _deadline(state: OutageState) -> int:
     return min(_switch_ns(state), state.switch_ns if state.permit else NEVER_NS)
 
 
-OUTAGE = ActorType(
-    NAME,
-    OutageState,
-    _transitions(),
-    deadline=_deadline,
-    afresh=_afresh,
-)
+OUTAGE = ActorType(NAME, OutageState, _transitions(), _deadline, afresh=_afresh)
 
 # --- the fallback ---------------------------------------------------------------------------------
 #
@@ -1327,12 +1309,13 @@ def _fallback_transitions() -> Transitions:
     return Transitions(
         ("watching", "engaged"), attrgetter("phase"),
         Row(EVERY, o.LeaderStarted, _watch_again, "watching"),
-        Row(EVERY, o.NodeRead, _note_node),
+        Row(EVERY, o.NodeRead, lambda state, event, now: (replace(state, tainted=event.taint == "ours"), ())),
         Row(EVERY, o.OutageBegan, takes(open=True)),
-        Row(EVERY, o.SetTaint, _note_order),
-        Row(EVERY, o.PowerOff, _note_order),
+        *(Row(EVERY, each, lambda state, event, now: (replace(state, write_key=event.key), ()))
+          for each in (o.SetTaint, o.PowerOff)),
         Row(EVERY, o.OutOfService, takes(tainted=True)),
-        Row(EVERY, o.OutageClosed, _note_end, "watching"),
+        Row(EVERY, o.OutageClosed,
+            lambda state, event, now: (fresh_but(state, ("reminder_ns", "ordinal")), ()), "watching"),
         Row("watching", d.ActorFailed, _engage, "= engaged", decides=(d.CancelOrder, o.OutageAbandoned)),
         ignored("engaged", d.ActorFailed),
         Row("engaged", f.Tick, _say_again, decides=(o.OutageAbandoned,)),
@@ -1340,14 +1323,6 @@ def _fallback_transitions() -> Transitions:
         ignored(EVERY, f.OrderEnded),
     )
 # fmt: on
-
-
-def _note_order(state: OutageFallbackState, event: o.SetTaint | o.PowerOff, now: int) -> Result:
-    return replace(state, write_key=event.key), ()
-
-
-def _note_node(state: OutageFallbackState, event: o.NodeRead, now: int) -> Result:
-    return replace(state, tainted=event.taint == "ours"), ()
 
 
 def _engage(state: OutageFallbackState, event: d.ActorFailed, now: int) -> Result:
@@ -1370,13 +1345,6 @@ def _watch_again(state: OutageFallbackState, event: o.LeaderStarted, now: int) -
     return replace(state, phase="watching", write_key="", reminder_ns=reminder_ns, wake_ns=NEVER_NS), ()
 
 
-def _note_end(state: OutageFallbackState, event: o.OutageClosed, now: int) -> Result:
-    return fresh_but(state, ("reminder_ns", "ordinal")), ()
-
-
 OUTAGE_FALLBACK = ActorType(
-    FALLBACK_NAME,
-    OutageFallbackState,
-    _fallback_transitions(),
-    deadline=lambda state: state.wake_ns,
+    FALLBACK_NAME, OutageFallbackState, _fallback_transitions(), lambda state: state.wake_ns
 )

@@ -231,12 +231,9 @@ KEPT_FIELDS = (
 )
 
 
-def proof_status(state: ProofState) -> ProofStatus:
-    return "contradicted" if state.on else "proved" if state.proof else "open"
-
-
 def phase_of(state: ProofState) -> str:
-    return f"{state.reading}{AND}{proof_status(state)}"
+    status: ProofStatus = "contradicted" if state.on else "proved" if state.proof else "open"
+    return f"{state.reading}{AND}{status}"
 
 
 _SAID = (o.ProofAccepted, o.ProofRefused, o.ProofVoided, o.Contradicted, o.ContradictionEnded)
@@ -254,7 +251,8 @@ def _transitions() -> Transitions:
         Row(EVERY, o.HeartbeatSeen, _heartbeat, "= open", decides=(o.ProofVoided,)),
         Row(EVERY, o.HeartbeatMissed, _missed),
         Row(EVERY, o.EvidenceRead, _evidence, "open proved contradicted", decides=_SAID),
-        Row(EVERY, o.OutageBegan, _began, "= asking", decides=(o.ReadSources,)),
+        Row(EVERY, o.OutageBegan, lambda state, event, now: _read(state), "= asking",
+            decides=(o.ReadSources,)),
         Row("asking", f.OrderEnded, _order_ended, "= pausing"),
         Row("pausing", f.OrderEnded, _order_ended),
         ignored("idle", f.OrderEnded),
@@ -264,10 +262,6 @@ def _transitions() -> Transitions:
         Row(EVERY, o.OutageClosed, _closed, "idle open contradicted"),
     )
 # fmt: on
-
-
-def _of(event: o.EvidenceRead) -> str:
-    return f"{event.source} {event.name}".strip()
 
 
 # --- a source's answer --------------------------------------------------------------------------
@@ -284,13 +278,8 @@ def _stranger(state: ProofState, event: o.EvidenceRead) -> str:
 
 def _read_again(state: ProofState, event: o.EvidenceRead) -> Declaration | None:
     """The same statement, if it has counted before."""
-    known = state.declared.get(_of(event))
-    same = known and (known.at, known.mark, known.valid_seconds) == (
-        event.at,
-        event.mark,
-        event.valid_seconds,
-    )
-    return known if same else None
+    known, said = state.declared.get(o.who_of(event)), (event.at, event.mark, event.valid_seconds)
+    return known if known and (known.at, known.mark, known.valid_seconds) == said else None
 
 
 def _objection(state: ProofState, event: o.EvidenceRead, now: int) -> str:
@@ -326,7 +315,7 @@ def _cloud_objection(state: ProofState, event: o.EvidenceRead) -> str:
 
 
 def _evidence(state: ProofState, event: o.EvidenceRead, now: int) -> Result:
-    who = _of(event)
+    who = o.who_of(event)
     if event.verdict == "off":
         return _says_off(state, event, who, now)
     off = {each: said for each, said in state.off.items() if each != who}
@@ -504,10 +493,6 @@ def _read(state: ProofState) -> Result:
     return state, [o.ReadSources(key=key, node=state.node)]
 
 
-def _began(state: ProofState, event: o.OutageBegan, now: int) -> Result:
-    return _read(state)
-
-
 def _order_ended(state: ProofState, event: f.OrderEnded, now: int) -> Result:
     if parse_order_key(event.key).what == POWER_OFF:
         # Whatever its outcome, read the sources often from now on.
@@ -604,10 +589,4 @@ def _afresh(
 #: The state's default is the configuration's.
 assert ProofState().proof_ns == o.OutageSettings().proof_seconds * NS_PER_SECOND
 
-PROOF = ActorType(
-    NAME,
-    ProofState,
-    _transitions(),
-    deadline=_deadline,
-    afresh=_afresh,
-)
+PROOF = ActorType(NAME, ProofState, _transitions(), _deadline, afresh=_afresh)

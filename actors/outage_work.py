@@ -17,17 +17,7 @@ from typing import Literal, get_args
 import msgspec
 from msgspec.structs import replace
 
-from ebbtide.actors.actor import (
-    EVERY,
-    NEVER_NS,
-    ActorType,
-    Result,
-    Row,
-    State,
-    Transitions,
-    ignored,
-    takes,
-)
+from ebbtide.actors.actor import EVERY, NEVER_NS, ActorType, Result, Row, State, Transitions, ignored, takes
 from ebbtide.actors.hang import TEXTS, pod_hang
 from ebbtide.events import facts as f
 from ebbtide.events import kinds
@@ -65,6 +55,12 @@ class StuckPodState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     #: Its owner has as many Ready pods as it wants.
     enough: bool = False
 
+    @property
+    def lost(self) -> o.LostPod:
+        """In every phase but ``fresh``."""
+        assert self.pod is not None
+        return self.pod
+
 
 _SAYS = (o.PodWaits, o.PostOutageEvent)
 
@@ -74,8 +70,11 @@ def _pod_transitions() -> Transitions:
     return Transitions(
         get_args(PodPhase), attrgetter("phase"),
         Row("fresh", o.PodLost, _lost, "bound terminating", decides=_SAYS),
-        Row("bound terminating gone", o.LeaderStarted, _pod_watched_anew),
-        Row("bound terminating", o.LostPodRead, _pod_read, "bound terminating", decides=_SAYS),
+        # This leader has another clock.
+        Row("bound terminating gone", o.LeaderStarted,
+            lambda state, event, now: (replace(state, since_ns=now), ())),
+        Row("bound terminating", o.LostPodRead, lambda state, event, now: _bound(state, event.pod),
+            "bound terminating", decides=_SAYS),
         Row("bound terminating", o.LostPodGone, _pod_gone, "gone over", decides=(o.PodWaits, o.PodRecovered)),
         Row("bound terminating", o.WorkListed, _pod_listed, "bound terminating gone over",
             decides=(*_SAYS, o.PodRecovered)),
@@ -83,7 +82,8 @@ def _pod_transitions() -> Transitions:
             decides=(o.PodWaits, o.PodRecovered)),
         Row("bound terminating gone", o.OwnerRead, _owner_read, "= over", decides=(o.PodRecovered,)),
         Row("bound", o.NodeDeleted, _node_back, "= over", decides=(o.PodRecovered,)),
-        Row("bound terminating gone", o.OutOfService, _tainted_pod, decides=_SAYS),
+        Row("bound terminating gone", o.OutOfService,
+            lambda state, event, now: _say(state, replace(state, effect=event.effect)), decides=_SAYS),
         Row("bound", o.NodeReturned, _node_back, "over", decides=(o.PodRecovered,)),
         ignored("bound terminating gone over", o.PodLost),
         ignored("fresh over", o.LeaderStarted, o.ElsewhereRead, o.OwnerRead, o.OutOfService),
@@ -105,9 +105,9 @@ def _bound(state: StuckPodState, pod: o.LostPod) -> Result:
 
 def _reason(state: StuckPodState) -> str:
     """A function of the state, so that a change is found without keeping the text."""
-    pod = state.pod
-    if pod is None:
+    if state.pod is None:
         return ""
+    pod = state.pod
     if state.phase == "gone":
         waiting = next((each.waiting for each in state.successors.values() if each.waiting), "")
         return waiting or f"{pod.owner or 'its controller'} has no Ready pod in its place"
@@ -122,17 +122,16 @@ def _reason(state: StuckPodState) -> str:
 
 def _say(before: StuckPodState, state: StuckPodState) -> Result:
     """Record each reason once, and post it on the pod."""
-    assert state.pod is not None
-    reason, text = _reason(state), _event_text(state)
-    said: list[Event] = [o.PodWaits(uid=state.pod.uid, reason=reason)] if reason != _reason(before) else []
+    pod, reason, text = state.lost, _reason(state), _event_text(state)
+    said: list[Event] = [o.PodWaits(uid=pod.uid, reason=reason)] if reason != _reason(before) else []
     if not text or text == _event_text(before):
         return state, said
     order = o.PostOutageEvent(
-        key=order_key(POD_NAME, "event", state.pod.uid, state.ordinal),
+        key=order_key(POD_NAME, "event", pod.uid, state.ordinal),
         kind="Pod",
-        name=state.pod.name,
-        namespace=state.pod.namespace,
-        uid=state.pod.uid,
+        name=pod.name,
+        namespace=pod.namespace,
+        uid=pod.uid,
         reason=EVENT_REASON,
         message=text,
         warning=True,
@@ -146,24 +145,18 @@ def _event_text(state: StuckPodState) -> str:
     return f"Its node is down: {_reason(state)}" if hangs else ""
 
 
-def _pod_read(state: StuckPodState, event: o.LostPodRead, now: int) -> Result:
-    return _bound(state, event.pod)
-
-
 def _pod_gone(state: StuckPodState, event: Event, now: int) -> Result:
     return _succeeded(state, replace(state, phase="gone"), now)
 
 
 def _pod_listed(state: StuckPodState, event: o.WorkListed, now: int) -> Result:
     """A new leader's list. A pod that is missing in it is gone."""
-    assert state.pod is not None
-    found = next((pod for pod in event.pods if pod.uid == state.pod.uid), None)
+    found = next((pod for pod in event.pods if pod.uid == state.lost.uid), None)
     return _pod_gone(state, event, now) if found is None else _bound(state, found)
 
 
 def _elsewhere(state: StuckPodState, event: o.ElsewhereRead, now: int) -> Result:
-    pod = state.pod
-    assert pod is not None
+    pod = state.lost
     # Anyone may name an owner of another namespace in a pod of theirs.
     owner = pod.namespace, pod.owner_uid
     mine = (event.namespace, event.owner_uid) == owner and pod.owner_uid and event.uid != pod.uid
@@ -175,8 +168,7 @@ def _elsewhere(state: StuckPodState, event: o.ElsewhereRead, now: int) -> Result
 
 
 def _succeeded(before: StuckPodState, state: StuckPodState, now: int) -> Result:
-    pod = state.pod
-    assert pod is not None
+    pod = state.lost
     ready = [(uid, each.node) for uid, each in state.successors.items() if each.node]
     place = 0 if pod.same_name else state.place
     if pod.owner_uid and len(ready) > place:
@@ -187,45 +179,29 @@ def _succeeded(before: StuckPodState, state: StuckPodState, now: int) -> Result:
 
 
 def _over(state: StuckPodState, by: str, node: str, now: int) -> Result:
-    assert state.pod is not None
     elapsed_ns = max(0, now - state.since_ns)
     enough = state.enough and not by
-    over = o.PodRecovered(uid=state.pod.uid, by=by, node=node, elapsed_ns=elapsed_ns, enough=enough)
+    over = o.PodRecovered(uid=state.lost.uid, by=by, node=node, elapsed_ns=elapsed_ns, enough=enough)
     return replace(state, phase="over"), [over]
 
 
 def _owner_read(state: StuckPodState, event: o.OwnerRead, now: int) -> Result:
     """Scaled down, rolled out or finished during the outage: no pod comes in this one's place."""
-    pod = state.pod
-    if pod is None or (event.namespace, event.owner_uid) != (pod.namespace, pod.owner_uid):
+    pod = state.lost
+    if (event.namespace, event.owner_uid) != (pod.namespace, pod.owner_uid):
         return state, ()
     after = replace(state, enough=event.ready >= event.wants)
     return _succeeded(state, after, now) if state.phase == "gone" else (after, ())
 
 
-def _pod_watched_anew(state: StuckPodState, event: o.LeaderStarted, now: int) -> Result:
-    """This leader has another clock."""
-    return replace(state, since_ns=now), ()
-
-
-def _tainted_pod(state: StuckPodState, event: o.OutOfService, now: int) -> Result:
-    return _say(state, replace(state, effect=event.effect))
-
-
 def _node_back(state: StuckPodState, event: o.NodeReturned | o.NodeDeleted, now: int) -> Result:
     """The taint did not delete it, and its kubelet runs it again, perhaps under a new Node of that name."""
-    assert state.pod is not None
     if isinstance(event, o.NodeDeleted) and not event.replaced:
         return state, ()
-    return _over(state, state.pod.uid, "", now)
+    return _over(state, state.lost.uid, "", now)
 
 
-STUCK_POD = ActorType(
-    POD_NAME,
-    StuckPodState,
-    _pod_transitions(),
-    deadline=lambda state: NEVER_NS,
-)
+STUCK_POD = ActorType(POD_NAME, StuckPodState, _pod_transitions(), lambda state: NEVER_NS)
 
 # --- an attachment --------------------------------------------------------------------------------
 
@@ -259,13 +235,15 @@ def _attachment_transitions() -> Transitions:
         Row("attached detaching", o.SetTaint, takes(unsafe=False, gap=True)),
         Row("attached detaching", o.LeaderStarted, _watched_anew),
         Row("attached detaching", o.NodeRead, _node_seen),
-        Row("attached detaching", o.AttachmentRead, _attachment_read, "attached detaching",
-            decides=(o.DetachForced, o.DetachWaits)),
+        Row("attached detaching", o.AttachmentRead, lambda state, event, now: _seen(state, event.attachment),
+            "attached detaching", decides=(o.DetachForced, o.DetachWaits)),
         Row("attached detaching", o.AttachmentGone, _attachment_gone, "over",
             decides=(o.DetachForced, o.Detached)),
         Row("attached detaching", o.WorkListed, _attachment_listed, "attached detaching over",
             decides=(o.DetachForced, o.DetachWaits, o.Detached)),
-        Row("attached detaching", o.OutOfService, _tainted_attachment, decides=(o.DetachWaits,)),
+        Row("attached detaching", o.OutOfService,
+            lambda state, event, now: _say_of(state, replace(state, tainted=True, unsafe=False)),
+            decides=(o.DetachWaits,)),
         Row("attached", o.NodeReturned, _kept, "over", decides=(o.Detached,)),
         Row("attached", o.NodeDeleted, _kept, "= over", decides=(o.Detached,)),
         ignored("attached detaching over", o.AttachmentLeft),
@@ -348,10 +326,6 @@ def _say_of(before: DetachState, state: DetachState) -> Result:
     return state, [o.DetachWaits(name=state.name, reason=reason)] if reason != _reason_of(before) else ()
 
 
-def _attachment_read(state: DetachState, event: o.AttachmentRead, now: int) -> Result:
-    return _seen(state, event.attachment)
-
-
 def _attachment_gone(state: DetachState, event: Event, now: int) -> Result:
     # It may be gone before its deletionTimestamp was seen.
     after, forced = _forced(state) if state.phase == "attached" else (state, [])
@@ -370,10 +344,6 @@ def _attachment_listed(state: DetachState, event: o.WorkListed, now: int) -> Res
     return replace(after, before=False), decisions
 
 
-def _tainted_attachment(state: DetachState, event: o.OutOfService, now: int) -> Result:
-    return _say_of(state, replace(state, tainted=True, unsafe=False))
-
-
 def _kept(state: DetachState, event: o.NodeReturned | o.NodeDeleted, now: int) -> Result:
     """No detach was asked for: a pod that still runs here keeps it."""
     if isinstance(event, o.NodeDeleted) and not event.replaced:
@@ -382,9 +352,4 @@ def _kept(state: DetachState, event: o.NodeReturned | o.NodeDeleted, now: int) -
     return replace(state, phase="over"), [kept]
 
 
-DETACH = ActorType(
-    ATTACHMENT_NAME,
-    DetachState,
-    _attachment_transitions(),
-    deadline=lambda state: NEVER_NS,
-)
+DETACH = ActorType(ATTACHMENT_NAME, DetachState, _attachment_transitions(), lambda state: NEVER_NS)

@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar, datac
 
 import msgspec
 
-from ebbtide.events.messages import DEBUG, UNLOGGED, Message, Names, plural
+from ebbtide.events.messages import DEBUG, INFO, NOTICE, PLAIN, TIMED, UNLOGGED, Message, Names, plural
 
 NS_PER_SECOND, NS_PER_MS = 1_000_000_000, 1_000_000
 
@@ -62,9 +62,10 @@ class Event(FrozenStruct):
     story: ClassVar[str] = ""
     #: A field, and the levels with and without it; or a class has one ``level``.
     level_by: ClassVar[tuple[str, int, int]] = ("", DEBUG, DEBUG)
-    #: A form of `events.messages`, and the mildest level that the log shows.
+    #: A form of `events.messages`, and the mildest level that the log shows. A fact may come outside of an
+    #: episode; a decision has a time in it.
     log: ClassVar[str] = UNLOGGED
-    log_level_max: ClassVar[int] = DEBUG
+    log_level_max: ClassVar[int] = NOTICE
     #: The kernel's log gets it when no disk takes the journal.
     last_resort: ClassVar[bool] = False
     #: The code of its notice (`events.record.shutdown_record.NOTICE_TEXTS`), made with the event's fields.
@@ -124,11 +125,15 @@ URGENT, OUTCOMES, REST = range(3)
 class Fact(Event):
     """Learned from outside."""
 
+    level_by = ("", INFO, INFO)
+    log = PLAIN
     lane: ClassVar[int] = REST
 
 
 class Decision(Event):
     """Derived by an actor from the events before it."""
+
+    log = TIMED
 
 
 #: An order that a shutdown's record lists beside the waves.

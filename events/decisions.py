@@ -16,8 +16,8 @@ from ebbtide.events.messages import (
     NOTICE,
     OF_POD,
     PLAIN,
-    TIMED,
     TIMED_OF_POD,
+    UNLOGGED,
     WARNING,
     Message,
     Names,
@@ -206,7 +206,6 @@ class ReleaseLock(Order):
     beside = "release"
     span_role = "release"
     level = NOTICE
-    log = TIMED
     last_resort = True
 
     barrier: ClassVar[Barrier] = "synced"
@@ -236,7 +235,6 @@ class MeansChosen(Decision):
     """
 
     level = NOTICE
-    log = TIMED
 
     means: values.TerminationMode
     reason: str
@@ -256,7 +254,6 @@ class HandedOver(Decision):
 
     template = "handed over to the container runtime: {self.reason}"
     level = NOTICE
-    log = TIMED
 
     reason: str
     wave: int = -1
@@ -274,8 +271,6 @@ class StopKubelet(Order):
 
 class KubeletStopped(Decision):
     """The kubelet writes no more statuses. ``result`` is the order's: no actor waits for a failed one."""
-
-    log = TIMED
 
     result: Literal["done", "failed", "timed-out", "cancelled", "unknown"]
 
@@ -295,7 +290,6 @@ class StartKubelet(Order):
     beside = "kubelet-start"
     template = "starting the kubelet again, which we have stopped"
     level = NOTICE
-    log = TIMED
 
 
 # --- EpisodeActor: where is this shutdown ------------------------------------------------------
@@ -429,7 +423,7 @@ class PlanMade(Decision):
     """The waves in their order, each with its share of the grant and its number of pods."""
 
     level = INFO
-    log = TIMED
+    log_level_max = INFO
 
     waves: BoundedTuple[values.PlannedWave]
     pods: int
@@ -455,6 +449,7 @@ class PodPlanned(Decision):
 
     level = INFO
     log = "pod {pod}: {text}"
+    log_level_max = INFO
 
     wave: int
     grace_seconds: int
@@ -493,7 +488,6 @@ class PodPlanned(Decision):
 
 class WaveStarted(Decision):
     level = NOTICE
-    log = TIMED
     last_resort = True
     wave: int
     priority: int
@@ -513,7 +507,6 @@ class ShutdownCancelled(Decision):
     """Spare what has not begun, at once; finish what has begun within its grace."""
 
     level = NOTICE
-    log = TIMED
     last_resort = True
 
     reason: str
@@ -527,7 +520,6 @@ class PodsEnded(Decision):
     """The wait for pods is over. ``unfinished``: UIDs of pods that outlived the budget."""
 
     level_by = ("unfinished", WARNING, NOTICE)
-    log = TIMED
     last_resort = True
 
     unfinished: BoundedTuple[str] = ()
@@ -578,7 +570,6 @@ class WaveEnded(Decision):
     ``mounted``: UIDs of pods with volumes still mounted at the deadline.
     """
 
-    log = TIMED
     last_resort = True
 
     wave: int
@@ -779,6 +770,7 @@ class KillContainer(Order):
     template = "{self.container}: SIGKILL"
     span_role = "kill"
     level = WARNING
+    log = UNLOGGED
 
     uid: str
     container: str
@@ -798,6 +790,7 @@ class PodEnded(Decision):
     """A pod's fate and why, in words. ``elapsed_ns`` since its stop began."""
 
     log = TIMED_OF_POD
+    log_level_max = INFO
     last_resort = True
 
     uid: str
@@ -950,7 +943,6 @@ class DetachCertified(Decision):
     """
 
     level_by = ("safe", NOTICE, WARNING)
-    log = TIMED
 
     safe: bool
     ended: int = 0
@@ -1005,7 +997,7 @@ class PublishLastBoot(Order):
 class LeftUndone(Decision):
     """Mode observe: the kubelet's unfinished work at the release, by UID."""
 
-    log = TIMED
+    log_level_max = INFO
 
     running: BoundedTuple[str] = ()
     without_status: BoundedTuple[str] = ()
@@ -1086,6 +1078,7 @@ class StatusesSettled(Decision):
     """
 
     level_by = ("missing", WARNING, INFO)
+    log = UNLOGGED
 
     missing: BoundedTuple[kinds.Uid] = ()
 
@@ -1118,6 +1111,7 @@ class FallbackEngaged(Decision):
     """The fallback leads this shutdown from now on. ``pods`` have not ended."""
 
     level = WARNING
+    log = UNLOGGED
     last_resort = True
 
     pods: BoundedTuple[str] = ()

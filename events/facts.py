@@ -23,8 +23,8 @@ from ebbtide.events.messages import (
     ERROR,
     INFO,
     NOTICE,
-    PLAIN,
     TIMED_OF_POD,
+    UNLOGGED,
     WARNING,
     Message,
     Names,
@@ -141,8 +141,6 @@ JOURNAL_TEXTS = {
 class DaemonStarted(Fact):
     """A process began to write. ``preparing`` is logind's property, None: unreadable."""
 
-    level = INFO
-
     version: kinds.Version
     pid: int
     mode: kinds.Word
@@ -167,6 +165,7 @@ class StopRequested(Fact):
 
     level_by = ("system_stopping", WARNING, INFO)
     lane = URGENT
+    log = UNLOGGED
 
     system_stopping: bool
     #: How long the unit may run after SIGTERM.
@@ -182,7 +181,6 @@ class SettingsLoaded(Fact):
     """A valid configuration; ``sources``: by field, the origin of its value."""
 
     template = "configuration loaded"
-    level = INFO
 
     settings: values.Settings
     sources: BoundedDict[kinds.Field, kinds.FilePosition] = {}
@@ -194,7 +192,6 @@ class SettingsRejected(Fact):
     notice = "settings-rejected"
     template = "configuration not reloaded, the old one stays: {self.error}"
     level = ERROR
-    log = PLAIN
 
     error: str
 
@@ -203,19 +200,19 @@ class Tick(Fact):
     """The earliest deadline of all actors is due."""
 
     template = "a deadline is due"
+    level = DEBUG
 
 
 class Heartbeat(Fact):
     """A shutdown runs, and a second passed without another record: it bounds the time of a power cut."""
 
     template = "the shutdown goes on"
+    level = DEBUG
     repeats = True
 
 
 class ClockStepped(Fact):
     """The wall clock moved against the monotonic one. Moves no deadline."""
-
-    level = INFO
 
     delta_ns: int
 
@@ -278,7 +275,6 @@ class EffectPanicked(Fact):
     lane = OUTCOMES
     notice = "effect-panicked"
     level = ERROR
-    log = PLAIN
 
     key: str
     error: str
@@ -292,8 +288,6 @@ class LastBootRead(Fact):
 
     Without foreign texts. ``alive_wall_ns``: the last sign of life of that boot, 0: none.
     """
-
-    level = INFO
 
     boot_id: str
     crash: values.CrashRecord = "none"
@@ -327,7 +321,6 @@ class DurabilityLate(Fact):
     """An effect started before its order was written or synced, because the disk did not answer."""
 
     level = WARNING
-    log = PLAIN
 
     key: str
     barrier: kinds.Word
@@ -344,7 +337,6 @@ class StorageFailed(Fact):
     notice = "storage-failed"
     template = "journal at {self.location} failed: {self.error}"
     level = ERROR
-    log = PLAIN
 
     location: kinds.Path
     error: str
@@ -356,7 +348,6 @@ class StorageMoved(Fact):
     notice = "storage-moved"
     template = "journal continues at {self.location} from record {self.first_seq}"
     level = WARNING
-    log = PLAIN
 
     location: kinds.Path
     first_seq: int
@@ -369,6 +360,7 @@ class LogindRead(Fact):
     """Manager properties, read while arming or after a change. ``owner`` is the unique bus name."""
 
     lane = URGENT
+    level = DEBUG
 
     owner: kinds.BusName
     grant_ns: int
@@ -386,7 +378,6 @@ class PrepareForShutdown(Fact):
     """logind's signal, its sender checked. ``grant_ns``: the limit at that moment."""
 
     lane = URGENT
-    level = INFO
 
     active: bool
     kind: values.ShutdownKind = "unknown"
@@ -409,7 +400,6 @@ class SignalRejected(Fact):
 
     lane = URGENT
     level = WARNING
-    log = PLAIN
 
     member: kinds.Word
     reason: str
@@ -423,7 +413,6 @@ class PreparingRead(Fact):
     """The property ``PreparingForShutdown`` changed between two reads, or logind changed its owner."""
 
     lane = URGENT
-    level = INFO
 
     preparing: bool
     owner: kinds.BusName = ""
@@ -439,7 +428,6 @@ class LockHoldersRead(Fact):
     """
 
     level_by = ("holders", INFO, DEBUG)
-    log = PLAIN
     log_level_max = INFO
 
     holders: BoundedTuple[values.LockHolder] = ()
@@ -455,7 +443,6 @@ class ScheduleRead(Fact):
 
     lane = URGENT
     level = NOTICE
-    log = PLAIN
 
     at_wall_ns: int = 0
     kind: values.ShutdownKind = "unknown"
@@ -480,6 +467,7 @@ class BusLost(Fact):
     notice = "bus-lost"
     template = "connection to logind lost: {self.error}"
     level = WARNING
+    log = UNLOGGED
 
     error: str
 
@@ -488,6 +476,7 @@ class DropInsRead(Fact):
     """What logind's configuration files ask for. ``others_ns`` is the largest value of any other file."""
 
     lane = URGENT
+    level = DEBUG
 
     others_ns: int = 0
     others_path: kinds.Path = ""
@@ -510,7 +499,6 @@ class InventoryTaken(Fact):
     """
 
     level_by = ("untold", WARNING, INFO)
-    log = PLAIN
     log_level_max = WARNING
 
     key: str
@@ -561,6 +549,7 @@ class PodAppeared(Fact):
     """A pod asks to be started here."""
 
     template = "is to be started"
+    level = DEBUG
     pod: values.Pod
 
     def introduce(self, names: Names) -> None:
@@ -573,7 +562,6 @@ class ManifestRejected(Fact):
     notice = "manifest-rejected"
     template = "manifest {self.path}: {self.error}"
     level = ERROR
-    log = PLAIN
 
     path: kinds.Path
     error: str
@@ -581,6 +569,7 @@ class ManifestRejected(Fact):
 
 class ContainerStarted(Fact):
     template = "{self.container}: started"
+    level = DEBUG
     uid: str
     container: str
     pid: int = 0
@@ -594,7 +583,6 @@ class ContainerExited(Fact):
     """
 
     lane = OUTCOMES
-    level = INFO
 
     uid: str
     container: str
@@ -656,8 +644,6 @@ class KubeletRead(Fact):
     health endpoint; False: bad or no answer; None: no such endpoint.
     """
 
-    log = PLAIN
-
     unit: kinds.Unit
     active: bool | None = None
     stoppable: bool = True
@@ -679,7 +665,6 @@ class RuntimeRead(Fact):
     """The container runtime began or ceased to answer."""
 
     level_by = ("reachable", NOTICE, WARNING)
-    log = PLAIN
 
     reachable: bool
     error: str = ""
@@ -692,7 +677,6 @@ class ApiRead(Fact):
     """The API server began to answer, or has not answered for a while. ``taint``: we may taint the node."""
 
     level_by = ("reachable", NOTICE, WARNING)
-    log = PLAIN
 
     reachable: bool
     error: str = ""
@@ -726,7 +710,6 @@ class VolumesUnmounted(Fact):
     lane = OUTCOMES
     story = "its volumes were unmounted"
     template = "its volumes are unmounted"
-    level = INFO
 
     uid: str
 
@@ -738,7 +721,6 @@ class MountsRead(Fact):
 
     # An order's finding comes before its outcome.
     lane = OUTCOMES
-    level = INFO
 
     key: str
     mounted: BoundedTuple[kinds.Mount] = ()
@@ -756,6 +738,7 @@ class StatusesSeen(Fact):
 
     level_by = ("missing", WARNING, INFO)
     lane = OUTCOMES
+    log = UNLOGGED
 
     key: str
     missing: BoundedTuple[kinds.Uid] = ()
@@ -774,7 +757,6 @@ class HurryRequested(Fact):
 
     lane = URGENT
     level = NOTICE
-    log = PLAIN
 
     pod: kinds.PodReference
     asked_by: kinds.Person
@@ -790,7 +772,6 @@ class ReleaseRequested(Fact):
     notice = "release-requested"
     template = "uid {self.asked_by} asked to release the lock"
     level = NOTICE
-    log = PLAIN
 
     asked_by: kinds.Person
 

@@ -28,7 +28,6 @@ from ebbtide.events.messages import (
     INFO,
     NOTICE,
     PLAIN,
-    TIMED,
     TIMED_OF_POD,
     WARNING,
     Names,
@@ -158,8 +157,7 @@ class LeaderStarted(Fact):
     """A process began to write: a new leader, or the same one again. It has seen no heartbeat yet."""
 
     template = "ebbtide {self.version}: {self.replica} leads, for {self.node}"
-    level = INFO
-    log = PLAIN
+    log_level_max = INFO
 
     version: kinds.Version
     replica: str
@@ -175,7 +173,6 @@ class NodeRead(Fact):
     """
 
     lane = URGENT
-    level = INFO
 
     uid: str
     boot_id: str
@@ -214,7 +211,6 @@ class NodeDeleted(Fact):
 
     lane = URGENT
     level = NOTICE
-    log = PLAIN
 
     replaced: bool = False
 
@@ -227,7 +223,6 @@ class PauseRead(Fact):
 
     lane = URGENT
     level = NOTICE
-    log = PLAIN
 
     by: str = ""
 
@@ -243,7 +238,6 @@ class CloseRead(Fact):
     lane = URGENT
     template = "{self.by} asks to close the outage: {self.why}"
     level = NOTICE
-    log = PLAIN
 
     by: str
     why: str
@@ -260,8 +254,7 @@ class LastBootStated(Fact):
     """
 
     lane = URGENT
-    level = INFO
-    log = PLAIN
+    log_level_max = INFO
 
     boot_id: str
     ending: BootEnding
@@ -282,7 +275,6 @@ class HeartbeatSeen(Fact):
     # Evidence against a taint comes before an answer that would lead to one.
     lane = URGENT
     template = "the node's {self.source} was renewed"
-    level = INFO
 
     #: ``renewTime``, or the Ready condition's ``lastHeartbeatTime``, verbatim.
     mark: str
@@ -295,7 +287,6 @@ class HeartbeatMissed(Fact):
     # In the order in which both were seen.
     lane = URGENT
     level = NOTICE
-    log = PLAIN
 
     silent_ns: int
     #: The current mark, seen to change or only found.
@@ -313,7 +304,6 @@ class EvidenceRead(Fact):
     """
 
     lane = URGENT
-    level = INFO
 
     source: Source
     name: str
@@ -356,7 +346,6 @@ class NodesCounted(Fact):
     """
 
     lane = OUTCOMES
-    level = INFO
 
     key: str
     healthy: int
@@ -386,7 +375,6 @@ class WorkListed(Fact):
     """The answer to `ListWork`: pods bound to the node, its attachments, and their owners' pods elsewhere."""
 
     lane = OUTCOMES
-    level = INFO
 
     key: str
     pods: BoundedTuple[LostPod] = ()
@@ -408,8 +396,6 @@ class WorkListed(Fact):
 class LostPodRead(Fact):
     """A pod of the node has changed."""
 
-    level = INFO
-
     pod: LostPod
 
     def text(self, names: Names, at: Stamp) -> str:
@@ -423,15 +409,12 @@ class LostPodGone(Fact):
     """The pod object is deleted."""
 
     template = "its object is gone"
-    level = INFO
 
     uid: str
 
 
 class ElsewhereRead(Fact):
     """A pod of one of the owners, on another node or on none yet. ``waiting``: why it is not Ready."""
-
-    level = INFO
 
     uid: str
     namespace: str
@@ -455,8 +438,6 @@ class OwnerRead(Fact):
     finished or has failed wants none.
     """
 
-    level = INFO
-
     namespace: str
     owner_uid: str
     wants: int
@@ -469,8 +450,6 @@ class OwnerRead(Fact):
 class AttachmentRead(Fact):
     """A VolumeAttachment of the node has changed."""
 
-    level = INFO
-
     attachment: Attachment
 
     def text(self, names: Names, at: Stamp) -> str:
@@ -481,7 +460,6 @@ class AttachmentGone(Fact):
     """Its object is deleted: the driver has detached the volume."""
 
     template = "attachment {self.name} is gone"
-    level = INFO
 
     name: kinds.Uid
 
@@ -511,7 +489,6 @@ class OutageWaits(Decision):
 
     template = "the outage waits: {self.reason}"
     level = NOTICE
-    log = TIMED
 
     reason: str
 
@@ -552,7 +529,6 @@ class SetTaint(Order):
     template = "putting {self.node} out of service, effect {self.effect}"
     span_role = "taint"
     level = NOTICE
-    log = TIMED
 
     #: The taint outlives this process, and the next leader must find its order.
     barrier: ClassVar[Barrier] = "confirmed"
@@ -581,7 +557,6 @@ class PowerOff(Order):
     template = "switching the machine of {self.node} off"
     span_role = "power off"
     level = WARNING
-    log = TIMED
 
     #: The machine's work is lost for good: the next leader must know that the order may have worked.
     barrier: ClassVar[Barrier] = "confirmed"
@@ -601,7 +576,6 @@ class PowerOffGivenUp(Decision):
     """This outage switches the machine off no more. ``ordered``: how often it tried."""
 
     level = ERROR
-    log = TIMED
 
     ordered: int
     reason: str
@@ -616,7 +590,6 @@ class RemoveTaint(Order):
     template = "taking our taints away from {self.node}"
     span_role = "untaint"
     level = NOTICE
-    log = TIMED
 
     barrier: ClassVar[Barrier] = "confirmed"
     node: str
@@ -629,7 +602,6 @@ class SetQuarantine(Order):
     template = "setting the quarantine of {self.node}"
     span_role = "quarantine"
     level = NOTICE
-    log = TIMED
 
     barrier: ClassVar[Barrier] = "confirmed"
     node: str
@@ -658,7 +630,6 @@ class OutOfService(Decision):
     """The taint is set. ``proof`` as in `ProofAccepted`: the source to check if it was wrong."""
 
     level = WARNING
-    log = TIMED
 
     effect: Effect
     proof: str
@@ -706,7 +677,6 @@ class WorkRecovered(Decision):
     """Every pod and volume is gone, runs elsewhere, or is in ``unrecovered``, without a cure."""
 
     level_by = ("unrecovered", WARNING, NOTICE)
-    log = TIMED
 
     unrecovered: BoundedTuple[str] = ()
 
@@ -717,8 +687,6 @@ class WorkRecovered(Decision):
 
 class NodeReturned(Decision):
     """The node is back. ``same_boot``: under the boot id that was proved off."""
-
-    log = TIMED
 
     boot_id: str
     same_boot: bool
@@ -736,7 +704,6 @@ class ProofWasWrong(Decision):
 
     template = "it was not off, though {self.proof} said so: {self.what}; two nodes may have written its data"
     level = ERROR
-    log = TIMED
 
     proof: str
     what: str
@@ -747,7 +714,6 @@ class StoodAside(Decision):
 
     template = "another's out-of-service taint: standing aside"
     level = NOTICE
-    log = TIMED
 
 
 class OutageReminded(Decision):
@@ -755,7 +721,6 @@ class OutageReminded(Decision):
 
     template = "still open: {self.reason}"
     level = WARNING
-    log = TIMED
 
     reason: str
 
@@ -781,7 +746,6 @@ class OutageAbandoned(Decision):
     """The OutageActor has failed: until a new leader starts, Ebbtide neither taints nor untaints."""
 
     level = ERROR
-    log = TIMED
 
     tainted: bool
 
@@ -808,7 +772,6 @@ class ProofAccepted(Decision):
     """The proof counts until ``until_ns`` (monotonic), or until it is voided. ``at`` as in `EvidenceRead`."""
 
     level = NOTICE
-    log = TIMED
 
     source: Source
     name: str
@@ -823,7 +786,6 @@ class ProofRefused(Decision):
     """A statement that the node is off does not count, and why; once for each reason."""
 
     level = NOTICE
-    log = TIMED
 
     source: Source
     name: str
@@ -838,7 +800,6 @@ class ProofVoided(Decision):
 
     template = "no longer proved off: {self.reason}"
     level = NOTICE
-    log = TIMED
 
     reason: str
 
@@ -847,7 +808,6 @@ class Contradicted(Decision):
     """A source reports that the node runs: no proof counts meanwhile."""
 
     level = WARNING
-    log = TIMED
 
     source: Source
     name: str
@@ -861,7 +821,6 @@ class ContradictionEnded(Decision):
     """The contradiction ended, and why."""
 
     level = NOTICE
-    log = TIMED
 
     source: Source
     name: str
@@ -891,6 +850,7 @@ class PodRecovered(Decision):
 
     level = INFO
     log = TIMED_OF_POD
+    log_level_max = INFO
 
     uid: str
     by: str = ""
@@ -929,7 +889,6 @@ class DetachForced(Decision):
     """
 
     level = WARNING
-    log = TIMED
 
     name: str
     volume: str
@@ -954,7 +913,7 @@ class Detached(Decision):
     """
 
     level = INFO
-    log = TIMED
+    log_level_max = INFO
 
     name: str
     elapsed_ns: int = 0

@@ -22,6 +22,8 @@ OURS = {name: kind for name, kind in base.TYPES.items() if kind.__module__.start
 #: An order's key: its word, perhaps followed by a container's name.
 KEY_WORDS = re.compile(
     r'(?:order_key\((?:NAME|OWNER), |_(?:key|call_back)\(state, |\.key\()f?"([a-z-]+)'
+    r'|_ordered\([^)]*?"([a-z-]+)",\s*[od]\.'
+    r'|_ordered\(\s*replace\(.*\),\s*"([a-z-]+)"'
     r'|^STOP_KUBELET = "([a-z-]+)"',
     re.MULTILINE,
 )
@@ -95,6 +97,7 @@ def test_every_order_has_a_text() -> None:
     written = {word for pair in KEY_WORDS.findall(text) for word in pair if word}
     assert {*written, *ORDER_TEXTS_BY_ACTOR.values()} == {
         *ORDER_TEXTS,
+        "cancel",
         "cancel-release",
         "cut",
         "look-away",

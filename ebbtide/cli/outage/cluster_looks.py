@@ -5,8 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
+from ebbtide.actors.edges.kubernetes.api_calls import NODES_PATH, ApiNode, JsonObject, Unanswered, for_each
+from ebbtide.actors.edges.kubernetes.config_maps import try_create
+from ebbtide.actors.edges.kubernetes.known_pods import PodObject
+from ebbtide.actors.edges.kubernetes.node_view import NodeView, other_first_uuid, project_node
+from ebbtide.actors.edges.kubernetes.work_view import PODS_PATH, VOLUMES_PATH, WorkView
+from ebbtide.actors.edges.proof_sources.proof_source import Machine, ProofSource, reading
+from ebbtide.actors.edges.proof_sources.remediators import KINDS
 from ebbtide.cli.common.guard import Refused
 from ebbtide.cli.outage.outage_common import (
     Cluster,
@@ -16,13 +25,10 @@ from ebbtide.cli.outage.outage_common import (
     leader_of,
     status_text,
 )
-
-if TYPE_CHECKING:
-    from ebbtide.actors.edges.kubernetes.api_calls import JsonObject
-    from ebbtide.actors.edges.kubernetes.node_view import NodeView
-    from ebbtide.actors.edges.proof_sources.proof_source import ProofSource
-    from ebbtide.outage.checks import ClusterCheck, NodeCheck, SourceCheck, VolumeCheck
-    from ebbtide.outage.configuration import OutageConfiguration
+from ebbtide.outage.checks import LOCAL_KINDS, ClusterCheck, NodeCheck, SourceCheck, VolumeCheck
+from ebbtide.outage.configuration import OutageConfiguration
+from ebbtide.outage.first_uuids import read_first
+from ebbtide.outage.permits import BUDGETS_PATH, BudgetObject, etcd_allows, is_control_plane, project_budget
 
 ACCOUNT = "ebbtide-outage"
 OUR_POLICIES = ("ebbtide-outage-only-our-taints", "ebbtide-outage-only-our-journals")
@@ -81,8 +87,6 @@ def remediator_rights(configuration: OutageConfiguration, groups: tuple[str, ...
     """The needed rights in ``deploy/kubernetes/outage/remediators``: for installed remediators that a pool
     believes. Machines in another cluster are not checked.
     """
-    from ebbtide.actors.edges.proof_sources.remediators import KINDS
-
     places = [path.split("/") for path, _ in KINDS.values()]
     wanted = [Right("list", plural, group) for _, _, group, _, plural in places]
     if configuration.cluster_api.kubeconfig is None:
@@ -95,21 +99,6 @@ async def gather(
     cluster: Cluster, configuration: OutageConfiguration, namespace: str, *, configured: bool
 ) -> ClusterCheck:
     """Raises Refused if even the Nodes cannot be listed."""
-    from msgspec.structs import replace
-
-    from ebbtide.actors.edges.kubernetes.api_calls import NODES_PATH, ApiNode
-    from ebbtide.actors.edges.kubernetes.known_pods import PodObject
-    from ebbtide.actors.edges.kubernetes.node_view import project_node
-    from ebbtide.actors.edges.kubernetes.work_view import PODS_PATH, VOLUMES_PATH, WorkView
-    from ebbtide.outage.checks import ClusterCheck
-    from ebbtide.outage.permits import (
-        BUDGETS_PATH,
-        BudgetObject,
-        etcd_allows,
-        is_control_plane,
-        project_budget,
-    )
-
     look = Look(cluster)
     nodes = await cluster.some(NODES_PATH, ApiNode, project_node)
     drivers = dict(await look.some(f"{STORAGE}/csinodes", dict[str, Any], drivers_of))
@@ -161,8 +150,6 @@ async def gather(
 
 async def _first_uuids(cluster: Cluster, namespace: str) -> dict[str, str]:
     """Raises Refused."""
-    from ebbtide.outage.first_uuids import read_first
-
     try:
         return (await read_first(cluster.caller, namespace))[1]
     except OSError as error:
@@ -171,9 +158,6 @@ async def _first_uuids(cluster: Cluster, namespace: str) -> dict[str, str]:
 
 async def _create(cluster: Cluster, look: Look, namespace: str) -> str:
     """Why no journal could be created now, in the server's own words."""
-    from ebbtide.actors.edges.kubernetes.api_calls import Unanswered
-    from ebbtide.actors.edges.kubernetes.config_maps import try_create
-
     try:
         answer = await try_create(cluster.caller, namespace)
     except Unanswered as error:
@@ -196,8 +180,6 @@ async def _denied(
     cluster: Cluster, account: str, namespace: str, asked: list[Right]
 ) -> tuple[str, ...] | None:
     """The missing rights of the account; None: we may not ask."""
-    from ebbtide.actors.edges.kubernetes.api_calls import for_each
-
     groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"]
 
     async def one(right: Right) -> bool | None:
@@ -227,8 +209,6 @@ def attachment_of(driver: JsonObject) -> tuple[str, bool]:
 
 def volume_check(volume: JsonObject) -> VolumeCheck | None:
     """The checked part of a bound PersistentVolume."""
-    from ebbtide.outage.checks import LOCAL_KINDS, VolumeCheck
-
     if (volume.get("status") or {}).get("phase") != "Bound":
         return None
     spec = volume["spec"]
@@ -247,11 +227,6 @@ async def _nodes(
     first: dict[str, str],
 ) -> list[NodeCheck]:
     """Each with the answers of its pool's sources."""
-    from ebbtide.actors.edges.kubernetes.api_calls import for_each
-    from ebbtide.actors.edges.kubernetes.node_view import other_first_uuid
-    from ebbtide.actors.edges.proof_sources.proof_source import Machine
-    from ebbtide.outage.checks import NodeCheck
-
     sources = {pool.name: pool.machine_sources() for pool in configuration.pools}
 
     async def one(view: NodeView) -> NodeCheck:
@@ -272,9 +247,6 @@ async def _nodes(
 
 async def _asked(source: ProofSource, machine: Any) -> SourceCheck:
     """Once: a proof takes two readings, but one shows whether the source answers."""
-    from ebbtide.actors.edges.proof_sources.proof_source import reading
-    from ebbtide.outage.checks import SourceCheck
-
     if (said := await reading(source, machine)) is None:
         return SourceCheck(source.source, source.name, error="it reports nothing about this node")
     return SourceCheck(

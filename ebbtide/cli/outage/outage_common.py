@@ -12,18 +12,42 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import quote
 
 import click
+import msgspec
+import trio
 
+from ebbtide.actors.edges.kubernetes.api_calls import (
+    Answer,
+    ApiCaller,
+    ApiNode,
+    JsonObject,
+    ListPart,
+    Unanswered,
+    find_condition,
+    list_in_parts,
+    listed_path,
+    node_path,
+)
+from ebbtide.actors.edges.kubernetes.leadership import NOTE_ANNOTATION
+from ebbtide.actors.edges.kubernetes.lease_requests import Requests, read_requests
+from ebbtide.actors.edges.kubernetes.node_view import (
+    ApiLease,
+    NodeView,
+    lease_path,
+    project_lease,
+    project_node,
+)
+from ebbtide.actors.edges.proof_sources.cluster_sources import ALIVE_SECONDS
 from ebbtide.cli.common.guard import Refused
+from ebbtide.config import fields as kinds
+from ebbtide.config.schema import IN_CLUSTER
 from ebbtide.events.record.format import visible
 from ebbtide.events.units import short_span
-
-if TYPE_CHECKING:
-    from ebbtide.actors.edges.kubernetes.api_calls import Answer, ApiCaller, ApiNode, JsonObject
-    from ebbtide.actors.edges.kubernetes.lease_requests import Requests
-    from ebbtide.actors.edges.kubernetes.node_view import NodeView
+from ebbtide.extras import require
+from ebbtide.modes import in_a_pod
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -49,8 +73,6 @@ class Named(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # older v
         self.name = kind
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        from ebbtide.config import fields as kinds
-
         name, dots = str(value), self.name != "namespace"
         pattern, length_max = (
             (kinds.DNS_SUBDOMAIN, kinds.SUBDOMAIN_LENGTH_MAX)
@@ -88,9 +110,6 @@ by_option = click.option(
 
 def chosen_kubeconfig(given: str | None) -> Path | None:
     """None: in-cluster. Raises Refused."""
-    from ebbtide.config.schema import IN_CLUSTER
-    from ebbtide.modes import in_a_pod
-
     if given == IN_CLUSTER:
         return None
     # kubectl merges the files of KUBECONFIG; in one file a context has its plain meaning.
@@ -123,8 +142,6 @@ class Cluster:
         self, method: str, path: str, body: object = None, content_type: str = "application/json"
     ) -> Answer:
         """Any answer. Raises Refused without one."""
-        from ebbtide.actors.edges.kubernetes.api_calls import Unanswered
-
         try:
             return await self.caller.call(
                 method, path, body=body, content_type=content_type, seconds_max=ANSWER_SECONDS_MAX
@@ -141,15 +158,6 @@ class Cluster:
         """A complete list; empty for a kind that the server lacks. Anyone may write 1.5 MB into theirs:
         ``project`` takes the needed part of each. Raises Refused.
         """
-        import msgspec
-
-        from ebbtide.actors.edges.kubernetes.api_calls import (
-            Answer,
-            ListPart,
-            Unanswered,
-            list_in_parts,
-            listed_path,
-        )
 
         async def ask(asked: str) -> Answer:
             answer = await self.caller.call("GET", asked, seconds_max=ANSWER_SECONDS_MAX)
@@ -191,8 +199,6 @@ class Look:
 
 def decoded(answer: Answer, what: str, kind: type[T]) -> T:
     """Raises Refused for a refusal or an unreadable answer."""
-    import msgspec
-
     if not answer.ok:
         raise refused(answer, what)
     try:
@@ -213,8 +219,6 @@ def refused(answer: Answer, what: str) -> Refused:
 
 def status_text(body: bytes) -> str:
     """The message of a ``Status``."""
-    import msgspec
-
     try:
         found = msgspec.json.decode(body)
     except (ValueError, RecursionError):
@@ -225,8 +229,6 @@ def status_text(body: bytes) -> str:
 
 def executed_code(ended: bytes) -> tuple[int | None, str]:
     """A command's exit code from the ``Status`` of its end; None with the reason where there is none."""
-    import msgspec
-
     try:
         status = msgspec.json.decode(ended, type=dict[str, Any])
         if status.get("status") == "Success":
@@ -239,11 +241,7 @@ def executed_code(ended: bytes) -> tuple[int | None, str]:
 
 def ask_cluster(kubeconfig: Path | None, work: Callable[[Cluster], Awaitable[T]], context: str = "") -> T:
     """Raises Refused, PackagesMissing."""
-    from ebbtide.extras import require
-
     require("node", "this command")
-    import trio
-
     from ebbtide.actors.edges.kubernetes.api_client import ApiClient
 
     async def linked() -> T:
@@ -276,9 +274,6 @@ class Seen(NamedTuple):
 
 async def see_node(cluster: Cluster, name: str, *, lease: bool = True) -> Seen | None:
     """None: no such Node. Raises Refused."""
-    from ebbtide.actors.edges.kubernetes.api_calls import ApiNode, node_path
-    from ebbtide.actors.edges.kubernetes.node_view import ApiLease, lease_path, project_lease, project_node
-
     node = await cluster.one(node_path(name), ApiNode)
     if node is None:
         return None
@@ -307,8 +302,6 @@ def ago(text: object) -> str:
 
 def alive_by(node: NodeView) -> str:
     """The author of a statement that this boot runs; empty without one, or if it expired by this clock."""
-    from ebbtide.actors.edges.proof_sources.cluster_sources import ALIVE_SECONDS
-
     said = node.alive
     if said is None or said.problem or said.node_uid != node.uid or said.boot_id not in ("", node.boot_id):
         return ""
@@ -316,8 +309,6 @@ def alive_by(node: NodeView) -> str:
 
 
 def ready_text(conditions: list[JsonObject]) -> str:
-    from ebbtide.actors.edges.kubernetes.api_calls import find_condition
-
     status = (find_condition(conditions, "Ready") or {}).get("status")
     return {"True": "Ready", "False": "NotReady", "Unknown": "Unknown"}.get(str(status), "no Ready condition")
 
@@ -327,8 +318,6 @@ LEADER_LEASE = "ebbtide-outage"
 
 
 def leader_path(namespace: str) -> str:
-    from urllib.parse import quote
-
     return f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace)}/leases/{LEADER_LEASE}"
 
 
@@ -347,11 +336,6 @@ class Leading(NamedTuple):
 
 
 async def leader_of(cluster: Cluster, namespace: str) -> Leading:
-    import trio
-
-    from ebbtide.actors.edges.kubernetes.leadership import NOTE_ANNOTATION
-    from ebbtide.actors.edges.kubernetes.lease_requests import read_requests
-
     async def lease() -> tuple[Leading, str]:
         found: JsonObject = await cluster.one(leader_path(namespace), dict[str, Any]) or {}
         spec, said = found.get("spec") or {}, found.get("metadata", {}).get("annotations") or {}

@@ -11,40 +11,48 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import click
+import msgspec
+import trio
 
+from ebbtide.actors.edges.kubernetes.api_calls import MERGE_PATCH, Answer, node_path, rfc3339_now
+from ebbtide.actors.edges.kubernetes.node_view import (
+    ALIVE_ANNOTATION,
+    DECLARED_ANNOTATION,
+    DECLARED_SECONDS_MAX,
+    MISSED_RENEWALS,
+    PERSON,
+    RENEWAL_FRACTION,
+)
 from ebbtide.cli.common.guard import DONE, Refused
 from ebbtide.cli.common.output import remark, show_json
 from ebbtide.cli.common.shared_options import DURATION, output_option
-from ebbtide.cli.outage.declaration import (
-    Statement,
-    annotate,
-    annotation,
-    read_node,
-    refuse_living,
-    refuse_name,
-    statement_of,
-    statement_rows,
-    user_name,
-    whole_seconds,
-    withdraw_statement,
-    write_off,
-)
 from ebbtide.cli.outage.outage_common import (
+    HTTP_CONFLICT,
     Cluster,
     Seen,
+    ago,
+    alive_by,
     ask_cluster,
     by_option,
+    decoded,
     kubeconfig_option,
     node_argument,
+    refused,
+    see_node,
 )
+from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.record.format import document
 from ebbtide.events.units import short_span, span_s
 
 DECLARATION_VERSION = 1
 #: A reason is a sentence; every component reads the Node's object all the time.
 REASON_CHARACTERS_MAX = 1000
+REVIEW_SELF = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+#: Other clients write to the Node too; each try compares it again.
+TRIES_MAX = 5
 
 EPILOG = """\b
 Examples:
@@ -60,6 +68,20 @@ Node, this boot and its last heartbeat; a later heartbeat voids it. A running no
 
 --alive: meanwhile no proof counts for this boot: it gets no taint, and it is not switched off.
 """
+
+
+class Statement(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """The annotation's content. ``mark``: the last heartbeat, for "off". ``at`` distinguishes it from an
+    expired one with the same words.
+    """
+
+    uid: str
+    boot: str
+    mark: str = ""
+    by: str
+    seconds: int
+    at: str
+    reason: str = ""
 
 
 @click.command(epilog=EPILOG)
@@ -102,20 +124,19 @@ def declare(
     """
     if (is_off and is_alive) or not (is_off or is_alive or withdraw):
         raise Refused(f"say what to declare: 'ebbtide outage declare {node} --off', --alive, or --withdraw")
+    says = "alive" if is_alive else "off"
     if withdraw:
-        existed, tainted = ask_cluster(
-            kubeconfig, lambda each: withdraw_statement(each, node, alive=is_alive)
-        )
-        return show_withdrawn(node, existed, tainted, output, alive=is_alive)
-    seconds = whole_seconds(lasting_ns)
+        return _withdraw(kubeconfig, node, says, output)
+    seconds, rest_ns = divmod(lasting_ns, NS_PER_SECOND)
+    if rest_ns or not 0 < seconds <= DECLARED_SECONDS_MAX:
+        raise Refused("--for must be whole seconds, from 1s to 168h: declare again for longer")
     if len(reason) > REASON_CHARACTERS_MAX:
         raise Refused(f"--reason has {len(reason)} characters: {REASON_CHARACTERS_MAX} at most")
     if is_alive:
-        statement, tainted = declare_alive(kubeconfig, node, by, seconds, reason)
+        statement, tainted = _declare_alive(kubeconfig, node, by, seconds, reason)
     else:
-        statement, tainted = declare_off(kubeconfig, node, by, seconds, reason, yes=yes), False
+        statement, tainted = _declare_off(kubeconfig, node, by, seconds, reason, yes=yes), False
     if output == "json":
-        says = "alive" if is_alive else "off"
         show_json(document("Declaration", DECLARATION_VERSION, statement, node=node, says=says))
     elif is_alive:
         until = f"for {short_span(seconds)}, or until it boots"
@@ -132,11 +153,10 @@ def declare(
     return DONE
 
 
-def declare_off(
+def _declare_off(
     access: Path | None, name: str, by: str | None, seconds: int, reason: str, *, yes: bool
 ) -> Statement:
     """Raises Refused."""
-    from ebbtide.actors.edges.kubernetes.node_view import MISSED_RENEWALS, RENEWAL_FRACTION
 
     async def look(cluster: Cluster) -> tuple[Seen, str]:
         return await read_node(cluster, name), by or await user_name(cluster)
@@ -146,8 +166,8 @@ def declare_off(
     refuse_living(seen)
     refuse_name(who, given=by is not None)
     statement = statement_of(seen, who, seconds, reason)
-    for label, value in statement_rows(seen, statement):
-        # On standard error: it is no part of the result.
+    # On standard error: it is no part of the result.
+    for label, value in _statement_rows(seen, statement):
         remark(f"  {label:<14}  {value}")
     if not yes:
         if not sys.stdin.isatty():
@@ -160,8 +180,6 @@ def declare_off(
         remark(f"looking for {span_s(wait_seconds)} whether it renews its lease")
 
     async def finish(cluster: Cluster) -> None:
-        import trio
-
         await trio.sleep(max(0.0, wait_seconds))
         await write_off(cluster, name, seen, statement)
 
@@ -169,7 +187,24 @@ def declare_off(
     return statement
 
 
-def declare_alive(
+def _statement_rows(seen: Seen, statement: Statement) -> list[tuple[str, str]]:
+    """For people, before they confirm it."""
+    view, heard = seen.view, ago(seen.mark)
+    rows = [
+        ("node", f"{view.name}, {seen.ready}"),
+        ("UID", view.uid),
+        ("machine", view.system_uuid or "not in its status"),
+        ("boot id", view.boot_id),
+        ("last heartbeat", f"{seen.mark}{f' ({heard}, by this clock)' if heard else ''}"),
+        ("counts for", f"{short_span(statement.seconds)}, from when the controller sees it"),
+        ("by", statement.by),
+        ("reason", statement.reason),
+        ("replaces", f"the statement of {view.declared.by or 'an unknown person'}" if view.declared else ""),
+    ]
+    return [(name, value) for name, value in rows if value]
+
+
+def _declare_alive(
     access: Path | None, name: str, by: str | None, seconds: int, reason: str
 ) -> tuple[Statement, bool]:
     """At once: a mistake costs time, and no data. Also whether our taint is set. Raises Refused."""
@@ -179,18 +214,128 @@ def declare_alive(
         refuse_name(who, given=by is not None)
         seen = await read_node(cluster, name, lease=False)
         statement = statement_of(seen, who, seconds, reason)
-        await annotate(cluster, seen, annotation(statement, alive=True))
+        await _annotate(cluster, seen, ALIVE_ANNOTATION, statement)
         return statement, seen.view.taint == "ours"
 
     return ask_cluster(access, work)
 
 
-def show_withdrawn(node: str, existed: bool, tainted: bool, output: str, *, alive: bool) -> int:
-    what = "alive" if alive else "off"
+def _withdraw(access: Path | None, node: str, says: str, output: str) -> int:
+    """Raises Refused."""
+    name = ALIVE_ANNOTATION if says == "alive" else DECLARED_ANNOTATION
+
+    async def work(cluster: Cluster) -> tuple[bool, bool]:
+        seen = await read_node(cluster, node, lease=False)
+        existed = name in seen.node.metadata.annotations
+        if existed:
+            await _annotate(cluster, seen, name, None)
+        return existed, seen.view.taint == "ours"
+
+    existed, tainted = ask_cluster(access, work)
     if output == "json":
-        show_json(document("Withdrawal", DECLARATION_VERSION, node=node, withdrawn=existed, says=what))
+        show_json(document("Withdrawal", DECLARATION_VERSION, node=node, withdrawn=existed, says=says))
         return DONE
-    print(f"withdrawn: {node} is no longer declared {what}" if existed else f"{node} is not declared {what}")
-    if tainted and not alive:
+    print(f"withdrawn: {node} is no longer declared {says}" if existed else f"{node} is not declared {says}")
+    if tainted and says == "off":
         remark("the taint stands: it goes when the node is back")
     return DONE
+
+
+# --- the statement on the Node -------------------------------------------------------------------------
+
+
+async def read_node(cluster: Cluster, name: str, *, lease: bool = True) -> Seen:
+    """Raises Refused."""
+    seen = await see_node(cluster, name, lease=lease)
+    if seen is None:
+        raise Refused(f"there is no Node {name}: 'kubectl get nodes' lists them")
+    return seen
+
+
+def statement_of(seen: Seen, by: str, seconds: int, reason: str) -> Statement:
+    """Raises Refused."""
+    view = seen.view
+    if not view.boot_id:
+        raise Refused(f"{view.name} has no boot id in its status: a statement has to name one")
+    return Statement(
+        uid=view.uid,
+        boot=view.boot_id,
+        mark=seen.mark,
+        by=by,
+        seconds=seconds,
+        at=rfc3339_now(),
+        reason=reason,
+    )
+
+
+async def user_name(cluster: Cluster) -> str:
+    """Our name at the API server, if it fits a person's name; else empty."""
+    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    answer = await cluster.call("POST", REVIEW_SELF, review)
+    if not answer.ok:
+        return ""
+    status = decoded(answer, "ask who we are", dict[str, Any]).get("status") or {}
+    name = str((status.get("userInfo") or {}).get("username") or "")
+    return name if PERSON.fullmatch(name) else ""
+
+
+def refuse_name(who: str, *, given: bool) -> None:
+    """Raises Refused."""
+    if not who:
+        raise Refused("your name in the cluster does not fit the record: say who you are with --by NAME")
+    if given and not PERSON.fullmatch(who):
+        raise Refused(f"--by {who!r}: up to 64 letters, digits and ._@+-, as in ann@example.com")
+
+
+def refuse_living(seen: Seen, before: Seen | None = None) -> None:
+    """Raises Refused for a node that lives, for another one than ``before``, or where this boot is declared
+    alive: that statement would win.
+    """
+    view, name = seen.view, seen.view.name
+    none = "it is alive: nothing was declared"
+    if before is not None and view.uid != before.view.uid:
+        raise Refused(f"{name} was made anew meanwhile: it is another Node now")
+    if before is not None and view.boot_id != before.view.boot_id:
+        raise Refused(f"{name} has booted meanwhile (boot id {view.boot_id}): {none}")
+    if before is not None and seen.mark != before.mark:
+        raise Refused(f"{name} renewed its lease {ago(seen.mark) or 'meanwhile'}: {none}")
+    if before is not None and view.status_mark != before.view.status_mark:
+        raise Refused(f"{name} reported its status meanwhile: {none}")
+    if who := alive_by(view):
+        raise Refused(
+            f"{who} has declared that {name} lives, and that wins: ask, then take it back with"
+            f" 'ebbtide outage declare {name} --alive --withdraw'"
+        )
+    if seen.ready == "Ready":
+        raise Refused(
+            f"{name} is Ready: it lives, or has died less than a minute ago; declare it when it is Unknown"
+        )
+    if not seen.mark:
+        raise Refused(
+            f"{name} has no lease, or it was never renewed: a statement has to name its last heartbeat"
+        )
+
+
+async def write_off(cluster: Cluster, name: str, seen: Seen, statement: Statement) -> None:
+    """Only if the Node did not change since the comparison. Raises Refused."""
+    for _ in range(TRIES_MAX):
+        now = await read_node(cluster, name)
+        refuse_living(now, seen)
+        version = now.node.metadata.resource_version
+        if (await _annotate(cluster, now, DECLARED_ANNOTATION, statement, resourceVersion=version)).ok:
+            return
+    raise Refused(f"{name} was changed by others at each of {TRIES_MAX} tries: try again")
+
+
+async def _annotate(
+    cluster: Cluster, seen: Seen, name: str, statement: Statement | None, **meta: str
+) -> Answer:
+    """None: remove it. Only if the Node has the same UID, and the further ``meta``. Raises Refused, but for a
+    conflict.
+    """
+    text = None if statement is None else msgspec.json.encode(statement).decode()
+    body = {"metadata": {"uid": seen.view.uid, **meta, "annotations": {name: text}}}
+    answer = await cluster.call("PATCH", node_path(seen.view.name), body, MERGE_PATCH)
+    if not answer.ok and not (meta and answer.code == HTTP_CONFLICT):
+        raise refused(answer, f"patch the Node {seen.view.name}")
+    return answer

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import click
 from msgspec import Struct
@@ -15,6 +15,7 @@ from msgspec import Struct
 from ebbtide.cli.common.guard import DONE, NOT_SO
 from ebbtide.cli.common.output import Heading, show, show_json, struct_table
 from ebbtide.cli.common.shared_options import output_option
+from ebbtide.cli.doctor import print_findings
 from ebbtide.cli.outage.cluster_looks import gather
 from ebbtide.cli.outage.outage_common import (
     ask_cluster,
@@ -22,10 +23,9 @@ from ebbtide.cli.outage.outage_common import (
     namespace_option,
 )
 from ebbtide.doctor.rules import Finding
-
-if TYPE_CHECKING:
-    from ebbtide.outage.checks import NodeCheck
-
+from ebbtide.extras import require
+from ebbtide.outage.checks import NodeCheck, examine
+from ebbtide.outage.configuration import OutageConfiguration, load_outage
 
 EPILOG = """\b
 Examples:
@@ -76,13 +76,7 @@ def doctor(
     ctx: click.Context, config: Path | None, kubeconfig: Path | None, namespace: str, output: str
 ) -> int:
     """Check whether an outage of each node would be recovered, with a cure for each problem."""
-    from ebbtide.cli.doctor import print_findings
-    from ebbtide.extras import require
-
     require("node", "outage doctor")
-    from ebbtide.outage.checks import examine
-    from ebbtide.outage.configuration import OutageConfiguration, load_outage
-
     loaded = OutageConfiguration() if config is None else load_outage(config)
     given = ctx.get_parameter_source("namespace") is click.core.ParameterSource.COMMANDLINE
     where = namespace if given or config is None else loaded.namespace

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from msgspec import Struct
 from msgspec.structs import replace
+from rich.console import RenderableType
 
 from ebbtide.cli.common.guard import DONE, NOT_SO
 from ebbtide.cli.common.output import NarrowTable, first_of_each, pairs, show, show_json
@@ -36,9 +37,6 @@ from ebbtide.cli.outage.reasons import (
 )
 from ebbtide.events.messages import plural
 from ebbtide.events.units import short_span
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 #: A node has a hundred pods: the output must fit on a screen.
 ROWS_MAX = 20

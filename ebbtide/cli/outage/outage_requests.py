@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+import msgspec
 
+from ebbtide.actors.edges.kubernetes.api_calls import MERGE_PATCH, rfc3339_now
+from ebbtide.actors.edges.kubernetes.lease_requests import (
+    ALL,
+    REQUESTS_ANNOTATION,
+    REQUESTS_CHARACTERS_MAX,
+    WHY_CHARACTERS_MAX,
+    Request,
+    Requests,
+    read_requests,
+)
 from ebbtide.cli.common.guard import DONE, Refused
 from ebbtide.cli.common.output import remark, show_json
 from ebbtide.cli.common.shared_options import output_option
-from ebbtide.cli.outage.declaration import TRIES_MAX, refuse_name, user_name
 from ebbtide.cli.outage.outage_common import (
     HTTP_CONFLICT,
     LEADER_LEASE,
@@ -27,10 +37,8 @@ from ebbtide.cli.outage.outage_common import (
     refused,
     see_node,
 )
+from ebbtide.cli.outage.outage_declare import TRIES_MAX, refuse_name, user_name
 from ebbtide.events.record.format import document
-
-if TYPE_CHECKING:
-    from ebbtide.actors.edges.kubernetes.lease_requests import Request, Requests
 
 REQUEST_VERSION = 1
 #: By then each leader has read it.
@@ -77,8 +85,6 @@ def pause(
     output: str,
 ) -> int:
     """Have the controller set no taint and switch no machine off, of one node or of all."""
-    from ebbtide.actors.edges.kubernetes.lease_requests import ALL, Requests
-
     asked = None if withdraw else _request(kubeconfig, by, why)
 
     def change(found: Requests) -> Requests:
@@ -111,8 +117,6 @@ def pause(
 @output_option("table", "json")
 def close(node: str, why: str, by: str | None, kubeconfig: Path | None, namespace: str, output: str) -> int:
     """Close a node's outage: wait for nothing that still hangs."""
-    from ebbtide.actors.edges.kubernetes.lease_requests import Requests
-
     if not why.strip():
         raise Refused("--why is empty: name the reason, for the record")
     asked = _request(kubeconfig, by, why)
@@ -146,9 +150,6 @@ def _find_node(access: Path | None, node: str, without: str) -> Seen | None:
 
 def _request(access: Path | None, by: str | None, why: str) -> Request:
     """Raises Refused."""
-    from ebbtide.actors.edges.kubernetes.api_calls import rfc3339_now
-    from ebbtide.actors.edges.kubernetes.lease_requests import WHY_CHARACTERS_MAX, Request
-
     if len(why) > WHY_CHARACTERS_MAX:
         raise Refused(f"--why has {len(why)} characters: {WHY_CHARACTERS_MAX} at most")
     who = by or ask_cluster(access, user_name)
@@ -158,15 +159,6 @@ def _request(access: Path | None, by: str | None, why: str) -> Request:
 
 async def _change(cluster: Cluster, namespace: str, change: Any) -> Requests:
     """Compare and swap: the leader writes the Lease every two seconds. Raises Refused."""
-    import msgspec
-
-    from ebbtide.actors.edges.kubernetes.api_calls import MERGE_PATCH
-    from ebbtide.actors.edges.kubernetes.lease_requests import (
-        REQUESTS_ANNOTATION,
-        REQUESTS_CHARACTERS_MAX,
-        read_requests,
-    )
-
     path = leader_path(namespace)
     for _ in range(TRIES_MAX):
         lease = await cluster.one(path, dict[str, Any])

@@ -11,6 +11,7 @@ from typing import Any
 import click
 from msgspec import Struct
 
+from ebbtide.actors.edges.kubernetes.api_calls import for_each
 from ebbtide.cli.common.guard import DONE, NOT_SO, worst
 from ebbtide.cli.common.output import pairs, remark, show, show_json
 from ebbtide.cli.common.shared_options import output_option
@@ -64,8 +65,6 @@ async def led(
     cluster: Cluster, namespace: str, read: Callable[[], Awaitable[Found]]
 ) -> tuple[Found, Controller]:
     """Both at once: a leader is seen when it renews its Lease. Raises Refused."""
-    from ebbtide.actors.edges.kubernetes.api_calls import for_each
-
     both: tuple[Callable[[], Awaitable[Any]], ...] = (partial(leader_of, cluster, namespace), read)
     leading, found = await for_each(both, lambda each: each())
     return found, controller_of(leading, found.records)

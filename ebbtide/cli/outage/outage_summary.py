@@ -5,30 +5,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from msgspec import Struct
-from msgspec.structs import replace
+from rich.console import RenderableType
 
+from ebbtide.actors.edges.kubernetes.config_maps import StoredJournal, list_journals, read_journals
 from ebbtide.cli.common.guard import Refused, worst
-from ebbtide.cli.common.output import Heading, NarrowTable, outage_lines, pairs, struct_table
+from ebbtide.cli.common.output import NarrowTable, outage_lines, pairs
 from ebbtide.cli.outage.outage_common import Cluster, Leading
 from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.catalog import Source
 from ebbtide.events.messages import boot_end_text, plural
 from ebbtide.events.outage_events import BACK_UNDER, LastBootStated
+from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import outage_records
 from ebbtide.events.record.format import rfc3339, utc_text
 from ebbtide.events.record.outage_causes import outage_cause, outage_headline
 from ebbtide.events.record.outage_record import OPEN, Alarm, OutageRecord, Statement, Subject
+from ebbtide.events.recovery import Verdict
 from ebbtide.events.units import short_span
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from ebbtide.actors.edges.kubernetes.config_maps import StoredJournal
-    from ebbtide.events.catalog import Source
-    from ebbtide.events.recovery import Verdict
 
 #: The word in the key of what is ordered of the storm brake.
 PERMIT = "permit"
@@ -93,9 +90,14 @@ def summary_of(record: OutageRecord) -> OutageSummary:
         return None if at_ns is None else rfc3339(record.started_wall_ns + at_ns)
 
     def subject(each: Subject) -> SubjectSummary:
-        return SubjectSummary(each.label, each.outcome, waits_for(each), moment(each.ended_ns))
+        waits = each.waits[-1].reason if each.ended_ns is None and each.waits else ""
+        return SubjectSummary(each.label, each.outcome, waits, moment(each.ended_ns))
 
-    summary = OutageSummary(
+    is_open, cause = record.outcome == OPEN, outage_cause(record)
+    accepted, opposed, refused = _in_force(record.statements if is_open else ())
+    says_off = {who for who, said in record.sources.items() if said.reason == "off"}
+    last = record.course[-1] if is_open and record.course else None
+    return OutageSummary(
         id=record.id,
         trace_id=record.trace_id,
         node=record.node,
@@ -104,11 +106,18 @@ def summary_of(record: OutageRecord) -> OutageSummary:
         started=rfc3339(record.started_wall_ns),
         outcome=record.outcome,
         headline=outage_headline(record),
-        phase=record.outcome,
+        cause=cause.code if cause is not None else "",
+        do=cause.do if cause is not None else "",
+        phase=last.what if last is not None else record.outcome,
+        waits_for=last.text if last is not None else "",
         reason=record.reason,
-        proof=record.proof,
+        proof=accepted.who if accepted is not None else record.proof,
+        proof_until=moment(accepted.until_ns) if accepted is not None else None,
+        contradicted_by=tuple(f"{who}: {said.text}" for who, said in opposed.items()),
+        not_counted=tuple(said for who, said in refused.items() if who in says_off),
         sources={who: said.reason for who, said in sorted(record.sources.items())},
         brake=_brake(record),
+        tainted=is_open and record.out_ns is not None and record.untainted_ns is None,
         out_of_service=moment(record.out_ns),
         untainted=moment(record.untainted_ns),
         returned=moment(record.returned_ns),
@@ -116,20 +125,20 @@ def summary_of(record: OutageRecord) -> OutageSummary:
         effect=record.effect,
         pods=tuple(map(subject, record.pods)),
         volumes=tuple(map(subject, record.attachments)),
+        reminder=_reminder(record) if is_open else "",
         last_boot=record.last_boot,
         alarms=record.alarms,
     )
-    if (cause := outage_cause(record)) is not None:
-        summary = replace(summary, cause=cause.code, do=cause.do)
-    return _with_statements(summary, record) if summary.is_open else summary
 
 
-def _with_statements(summary: OutageSummary, record: OutageRecord) -> OutageSummary:
-    """Of an open outage: the statements in force, and its stage."""
+def _in_force(
+    statements: Iterable[Statement],
+) -> tuple[Statement | None, dict[str, Statement], dict[str, Statement]]:
+    """The accepted statement; contradictions and refused statements by their source."""
     accepted: Statement | None = None
-    opposed: dict[str, str] = {}
+    opposed: dict[str, Statement] = {}
     refused: dict[str, Statement] = {}
-    for said in record.statements:
+    for said in statements:
         match said.what:
             case "accepted":
                 accepted = said
@@ -139,28 +148,10 @@ def _with_statements(summary: OutageSummary, record: OutageRecord) -> OutageSumm
             case "refused":
                 refused[said.who] = said
             case "contradicted":
-                opposed[said.who] = f"{said.who}: {said.text}"
+                opposed[said.who] = said
             case "contradiction-ended":
                 opposed.pop(said.who, None)
-    says_off = {who for who, said in record.sources.items() if said.reason == "off"}
-    until_ns = accepted.until_ns if accepted is not None else None
-    last = record.course[-1] if record.course else None
-    return replace(
-        summary,
-        phase=last.what if last is not None else OPEN,
-        waits_for=last.text if last is not None else "",
-        proof=accepted.who if accepted is not None else record.proof,
-        proof_until=None if until_ns is None else rfc3339(record.started_wall_ns + until_ns),
-        contradicted_by=tuple(opposed.values()),
-        not_counted=tuple(said for who, said in refused.items() if who in says_off),
-        tainted=record.out_ns is not None and record.untainted_ns is None,
-        reminder=_reminder(record),
-    )
-
-
-def waits_for(subject: Subject) -> str:
-    """Its last reason; empty: it has ended, or has none."""
-    return subject.waits[-1].reason if subject.ended_ns is None and subject.waits else ""
+    return accepted, opposed, refused
 
 
 def _brake(record: OutageRecord) -> str:
@@ -190,18 +181,11 @@ def since_text(started_wall_ns: int, now_wall_ns: int) -> str:
 # --- as tables ---------------------------------------------------------------------------------
 
 
-class OutageLine(Struct):
-    node: Annotated[str, Heading("NODE")]
-    since: Annotated[str, Heading("SINCE")]
-    phase: Annotated[str, Heading("PHASE")]
-    proof: Annotated[str, Heading("PROOF", spare=True)]
-    taint: Annotated[str, Heading("TAINT", spare=True)]
-    hangs: Annotated[str, Heading("HANGS")]
-    cause: Annotated[str, Heading("CAUSE", spare=True)]
-    waits_for: Annotated[str, Heading("WAITS FOR")]
+HEADINGS = ("NODE", "SINCE", "PHASE", "PROOF", "TAINT", "HANGS", "CAUSE", "WAITS FOR")
 
 
-def line_of(record: OutageRecord, now_wall_ns: int) -> OutageLine:
+def line_of(record: OutageRecord, now_wall_ns: int) -> tuple[str, ...]:
+    """Under `HEADINGS`."""
     found = summary_of(record)
     hangs = (
         plural(count, kind)
@@ -212,16 +196,8 @@ def line_of(record: OutageRecord, now_wall_ns: int) -> OutageLine:
     if found.contradicted_by and not found.proof:
         # The author of "alive" is the reason for a missing proof.
         waits = f"contradicted by {'; '.join(found.contradicted_by)}"
-    return OutageLine(
-        node=found.node,
-        since=since_text(record.started_wall_ns, now_wall_ns),
-        phase=found.phase,
-        proof=found.proof,
-        taint=found.effect if found.tainted else "",
-        hangs=", ".join(hangs),
-        cause=found.cause,
-        waits_for=waits,
-    )
+    since, taint = since_text(record.started_wall_ns, now_wall_ns), found.effect if found.tainted else ""
+    return (found.node, since, found.phase, found.proof, taint, ", ".join(hangs), found.cause, waits)
 
 
 class NodeNow(Struct, frozen=True):
@@ -318,12 +294,6 @@ def facts(found: OutageSummary, record: OutageRecord, now_wall_ns: int) -> Itera
         yield "alarm", alarm.text
 
 
-def source_rows(record: OutageRecord, now_wall_ns: int) -> Iterator[tuple[str, str, str]]:
-    """Each source's last answer, with its age."""
-    for who, said in sorted(record.sources.items()):
-        yield who, said.reason, f"{since_text(record.started_wall_ns + said.at_ns, now_wall_ns)} ago"
-
-
 def list_parts(
     controller: Controller, records: Sequence[OutageRecord], now_wall_ns: int
 ) -> Iterator[RenderableType]:
@@ -331,7 +301,8 @@ def list_parts(
     yield pairs(controller.rows)
     if records:
         yield ""
-        yield struct_table([line_of(each, now_wall_ns) for each in records])
+        rows = [line_of(each, now_wall_ns) for each in records]
+        yield NarrowTable(HEADINGS, rows, spare=("PROOF", "TAINT", "CAUSE"))
     if alarms := [(each.node, alarm.text) for each in records for alarm in each.alarms]:
         yield ""
         yield NarrowTable(("NODE", "ALARM"), alarms)
@@ -348,7 +319,11 @@ def parts(found: OutageStatus, record: OutageRecord, now_wall_ns: int) -> Iterat
     yield pairs([*node, *facts(outage, record, now_wall_ns)])
     if record.sources:
         yield ""
-        yield NarrowTable(("SOURCE", "SAYS", "WHEN"), source_rows(record, now_wall_ns))
+        rows = [
+            (who, said.reason, f"{since_text(record.started_wall_ns + said.at_ns, now_wall_ns)} ago")
+            for who, said in sorted(record.sources.items())
+        ]
+        yield NarrowTable(("SOURCE", "SAYS", "WHEN"), rows)
     for heading, found_here in (("POD", outage.pods), ("VOLUME", outage.volumes)):
         if found_here:
             yield ""
@@ -361,20 +336,10 @@ def parts(found: OutageStatus, record: OutageRecord, now_wall_ns: int) -> Iterat
 
 async def stored_journals(cluster: Cluster, namespace: str) -> list[StoredJournal]:
     """Raises Refused."""
-    from ebbtide.actors.edges.kubernetes.config_maps import list_journals
-
     try:
         return await list_journals(cluster.caller, namespace)
     except OSError as error:
         raise Refused(f"namespace {namespace}: {error.strerror or error}") from None
-
-
-def _read(source: Source) -> tuple[list[OutageRecord], Verdict]:
-    """Oldest first, and what the journal is worth: what is damaged may hide the newest."""
-    from ebbtide.events.reader import History
-
-    history = History([source])
-    return [*outage_records(history)], history.verdict
 
 
 class Damaged(Struct, frozen=True, rename="camel"):
@@ -402,12 +367,12 @@ class Found(NamedTuple):
 
 async def outages_of(cluster: Cluster, namespace: str, journals: list[StoredJournal]) -> Found:
     """Raises Refused."""
-    from ebbtide.actors.edges.kubernetes.config_maps import read_journals
-
+    #: Oldest first, and the journal's verdict: what is damaged may hide the newest.
     found: dict[str, tuple[list[OutageRecord], Verdict]] = {}
 
     def take(node_uid: str, source: Source) -> None:
-        found[node_uid] = _read(source)
+        history = History([source])
+        found[node_uid] = [*outage_records(history)], history.verdict
 
     wanted = {each.node_uid for each in journals}
     try:

@@ -9,20 +9,30 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+from urllib.parse import quote
 
+import msgspec
 from msgspec import Struct
 
+from ebbtide.actors.edges.kubernetes.api_calls import JsonObject, node_path, pod_path
+from ebbtide.actors.edges.kubernetes.known_pods import PodObject
+from ebbtide.actors.edges.kubernetes.node_view import NodeView
+from ebbtide.actors.edges.kubernetes.work_view import (
+    ATTACHMENTS_PATH,
+    PODS_PATH,
+    VOLUMES_PATH,
+    AttachmentObject,
+    VolumeObject,
+    WorkView,
+    project_volume,
+)
 from ebbtide.actors.hang import TEXTS, detach_hang, pod_hang
-from ebbtide.actors.outage_proof import taint_is_final
+from ebbtide.actors.outage_proof import OTHER_BOOT, OTHER_MACHINE, OUTLIVED, taint_is_final
 from ebbtide.cli.common.guard import Refused
 from ebbtide.cli.outage.outage_common import Cluster, Look, age_seconds, ago, alive_by, leader_of, see_node
 from ebbtide.cli.outage.outage_summary import OutageSummary, newest_outage, summary_of
 from ebbtide.events.units import short_span
-
-if TYPE_CHECKING:
-    from ebbtide.actors.edges.kubernetes.api_calls import JsonObject
-    from ebbtide.actors.edges.kubernetes.node_view import NodeView
 
 #: The attach-detach controller's maxWaitForUnmountDuration, which no flag changes.
 TIMER_SECONDS = 360.0
@@ -495,11 +505,6 @@ def timer_text(scene: Scene, attachment: AttachmentScene) -> str:
 
 def pod_scene(pod: JsonObject, *, asked: bool) -> PodScene:
     """Raises ValueError if the object is not a pod."""
-    import msgspec
-
-    from ebbtide.actors.edges.kubernetes.known_pods import PodObject
-    from ebbtide.actors.edges.kubernetes.work_view import WorkView
-
     view = WorkView().project_pod(msgspec.convert(pod, PodObject))
     deleted = pod["metadata"].get("deletionTimestamp")
     due = None if deleted is None else age_seconds(deleted, signed=True)
@@ -541,15 +546,6 @@ def attachment_scene(
     attachment: JsonObject, volume: JsonObject | None, node: NodeScene | None, *, node_there: bool
 ) -> AttachmentScene:
     """``volume``: its PersistentVolume. ``node``: the one asked about. Raises ValueError."""
-    import msgspec
-
-    from ebbtide.actors.edges.kubernetes.work_view import (
-        AttachmentObject,
-        VolumeObject,
-        WorkView,
-        project_volume,
-    )
-
     view = WorkView().project_attachment(msgspec.convert(attachment, AttachmentObject))
     found = project_volume(msgspec.convert(volume, VolumeObject)) if volume is not None else None
     deleted = attachment["metadata"].get("deletionTimestamp")
@@ -576,8 +572,6 @@ def attachment_scene(
 
 def not_declared(view: NodeView, lease_mark: str) -> str:
     """Why the statement on this Node does not count, in the controller's words; empty where it may."""
-    from ebbtide.actors.outage_proof import OTHER_BOOT, OTHER_MACHINE, OUTLIVED
-
     said = view.declared
     if said is None:
         return ""
@@ -592,8 +586,6 @@ def not_declared(view: NodeView, lease_mark: str) -> str:
 
 async def node_scene(cluster: Cluster, name: str) -> NodeScene:
     """Raises Refused."""
-    from ebbtide.actors.edges.kubernetes.api_calls import node_path
-
     seen = await see_node(cluster, name)
     if seen is None:
         return NodeScene(name, there=False)
@@ -637,10 +629,6 @@ async def last_outage(cluster: Cluster, namespace: str, node: NodeScene) -> Outa
 
 async def gather(cluster: Cluster, subject: str, namespace: str) -> Scene:
     """Of a Node by its name, or of ``namespace/pod``. Raises Refused."""
-    from urllib.parse import quote
-
-    from ebbtide.actors.edges.kubernetes.api_calls import node_path, pod_path
-    from ebbtide.actors.edges.kubernetes.work_view import ATTACHMENTS_PATH, PODS_PATH, VOLUMES_PATH
 
     async def is_there(name: str) -> bool:
         return await cluster.one(node_path(name), dict[str, Any]) is not None

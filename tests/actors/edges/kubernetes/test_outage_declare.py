@@ -13,7 +13,7 @@ import trio
 from ebbtide.actors.edges.kubernetes.api_calls import ApiNode
 from ebbtide.actors.edges.kubernetes.node_view import DECLARED_ANNOTATION, Declared, read_declared
 from ebbtide.cli.common.guard import Refused
-from ebbtide.cli.outage import declaration
+from ebbtide.cli.outage import outage_declare
 from ebbtide.cli.outage.outage_common import Cluster
 from tests.actors.edges.kubernetes.outage_rig import Kubelet
 from tests.actors.edges.kubernetes.rig import linked
@@ -106,13 +106,13 @@ async def test_a_node_of_the_same_name(rights: Path, kubelet: Kubelet) -> None:
     """Recreated between look and write: the statement does not apply."""
     async with linked(rights) as link:
         cluster = Cluster(link)
-        seen = await declaration.read_node(cluster, "worker")
+        seen = await outage_declare.read_node(cluster, "worker")
         await kubelet.remove()
         await kubelet.register()
         await kubelet.unheard()
         with pytest.raises(Refused, match="was made anew meanwhile"):
-            await declaration.write_off(
-                cluster, "worker", seen, declaration.statement_of(seen, "ann", 60, "")
+            await outage_declare.write_off(
+                cluster, "worker", seen, outage_declare.statement_of(seen, "ann", 60, "")
             )
     assert DECLARED_ANNOTATION not in await kubelet.annotations()
 
