@@ -108,6 +108,7 @@ _POD_NAME = Kind(
     "at most 253 lower case letters, digits, '-' and '.', in quotes, begin and end with a letter or digit",
     node_name,
 )
+_NAME_PREFIX = Kind("the begin of a name", lambda text: node_name(f"{text}0")[:-1])
 #: Also a file name of the process edge: a path cannot hide in it.
 _UID = matching(
     re.compile(rf"(?=.{{1,{UID_LENGTH_MAX}}}$)[A-Za-z0-9][-._A-Za-z0-9]*"), "letters, digits, '-', '.' or '_'"
@@ -174,7 +175,7 @@ class TcpSocketHook(ObjectPart, frozen=True):
 
 class HttpGetHook(TcpSocketHook, frozen=True):
     host: Annotated[str, _HOST] = ""
-    scheme: Literal["HTTP", "HTTPS"] = "HTTP"
+    scheme: Annotated[str, matching(re.compile("|HTTPS?"), "HTTP or HTTPS")] = "HTTP"
     path: Annotated[str, _URL_PART] = ""
     http_headers: Annotated[tuple[Header, ...], Meta(max_length=HEADERS_MAX)] = ()
 
@@ -234,10 +235,28 @@ class ContainerObject(ObjectPart, frozen=True):
                 raise RuleError(f"two ports are called {quote(name)}: rename one", "ports", at, "name")
 
 
-class Metadata(ObjectPart, frozen=True):
-    name: Annotated[str, _POD_NAME]
+class ObjectMetadata(ObjectPart, frozen=True):
+    name: Annotated[str, _POD_NAME] = ""
+    generate_name: Annotated[str, _NAME_PREFIX] = ""
     namespace: Annotated[str, _NAMESPACE] = "default"
+
+    def __post_init__(self) -> None:
+        if not self.own_name:
+            raise ValueError("it needs name")
+
+    @property
+    def own_name(self) -> str:
+        """Without the letters that the API server adds to a generated one."""
+        return self.name or self.generate_name.rstrip("-.")
+
+
+_Texts = dict[str, Annotated[str, _WORD]]
+
+
+class Metadata(ObjectMetadata, frozen=True):
     uid: Annotated[str | None, _UID] = None
+    labels: _Texts = {}
+    annotations: _Texts = {}
     deletion_timestamp: Annotated[str | None, Kind("a time such as 2026-01-31T12:00:00Z", _time)] = None
     deletion_grace_period_seconds: Annotated[int | None, Meta(ge=0, le=2**63 - 1)] = None
 
@@ -367,13 +386,13 @@ class ReadOptions(NamedTuple):
     expander: Expander | None = None
 
 
-def read_pod(node: Node, source: str, options: ReadOptions) -> Manifest:
+def read_pod(node: Node, source: str, options: ReadOptions, path: str = "") -> Manifest:
     """Raises DocumentError."""
-    found = read(node, PodObject)
+    found = read(node, PodObject, path)
     try:
         manifest = _manifest(found, source, options)
     except RuleError as error:
-        raise rule_error(node, "", error) from None
+        raise rule_error(node, path, error) from None
     return manifest if options.expander else _with_seen(manifest, node)
 
 
@@ -389,7 +408,7 @@ def _manifest(found: PodObject, source: str, options: ReadOptions) -> Manifest:
                 raise RuleError(wrong, *at, "lifecycle", "preStop", "sleep", "seconds")
             containers[field].append(_container(each, at, options.expander, obstacles))
     process = pod_spec.ProcessSpec(
-        uid=metadata.uid or _derived_uid(metadata.namespace, metadata.name),
+        uid=metadata.uid or _derived_uid(metadata.namespace, metadata.own_name),
         init=tuple(containers["initContainers"]),
         containers=tuple(containers["containers"]),
     )
@@ -403,7 +422,7 @@ def _manifest(found: PodObject, source: str, options: ReadOptions) -> Manifest:
     pod = Pod(
         uid=process.uid,
         namespace=metadata.namespace,
-        name=metadata.name,
+        name=metadata.own_name,
         priority=priority,
         # Old objects may have a negative one.
         grace_seconds=grace_seconds if grace_seconds >= 0 else 1,
@@ -586,7 +605,10 @@ def load_manifests(
             else:
                 raw = read_file(file, LIST_BYTES_MAX)
         except (OSError, ValueError) as error:
-            raise _unreadable(name, error) from error
+            if named:
+                raise _unreadable(name, error) from error
+            gathered.wrong.append(str(_unreadable(name, error)))
+            continue
         gathered.add(name, raw)
     found = gathered.pods_of_node()
     if gathered.wrong and not found:
@@ -704,7 +726,7 @@ class Gathered:
         self._repeated: list[str] = []
 
     def add(self, name: str, raw: bytes, bytes_max: int = FILE_BYTES_MAX, nodes_max: int = NODES_MAX) -> None:
-        """Raises ManifestError for a text that cannot be read at all."""
+        """Raises ManifestError for too many pods."""
         if not self._options.expander and raw[:1] == b"{" and len(raw) <= LIST_BYTES_MAX:
             found = _first_look(raw)
             if found.kind.endswith("List"):
@@ -712,11 +734,13 @@ class Gathered:
                 return
         # Helm and the API server take a field twice.
         repeated = None if self._options.expander else list[DocumentError]()
+        documents, wrong = list[Node](), list[DocumentError]()
         try:
-            documents = parse_text(decode_text(raw, bytes_max), nodes_max, repeated)
+            documents = parse_text(decode_text(raw, bytes_max), nodes_max, repeated, wrong)
         except DocumentError as error:
-            raise ManifestError(_located_message(name, "", error)) from error
+            wrong.append(error)
         self._repeated += [_located_message(name, "", error) for error in repeated or ()]
+        self.wrong += [_located_message(name, "", error) for error in wrong]
         for number, document in enumerate(documents, start=1):
             self._read(name, f"document {number}", document)
 
@@ -745,9 +769,11 @@ class Gathered:
         """One object, or the objects of a list. ``implied``: the kind of an item of a typed list."""
         what = ""
         try:
-            kind = _kind_of(node, implied)
+            # jq and yq print a list's items alone.
+            is_bare = isinstance(node.value, list)
+            kind = "List" if is_bare else _kind_of(node, implied)
             if kind == "List" or (kind.endswith("List") and node.get("items").value is not None):
-                items = node.get("items")
+                items = node if is_bare else node.get("items")
                 if not isinstance(items.value, list | None):
                     raise DocumentError(f"items is {describe(items)}: it must be a list", items.line)
                 for at, each in enumerate(items.value or ()):
@@ -782,8 +808,11 @@ class Gathered:
             first = self._workloads.setdefault(found.names[0], found)
             if first is not found:
                 raise DocumentError(f"it stands twice, first at {first.manifest.source}: keep one", node.line)
+        elif not group and kind in _WORKLOADS:
+            cure = f"apiVersion is {describe(version)}: it must name the group {_WORKLOADS[kind][0]}"
+            raise DocumentError(cure, version.line)
         else:
-            self._passed[kind] += 1
+            self._passed[f"{kind} of {group}" if kind in _WORKLOADS else kind] += 1
 
     def pods_of_node(self) -> list[Manifest]:
         """The pods, and those of workloads without a pod and a controller here. Raises ManifestError."""
@@ -807,7 +836,7 @@ class Gathered:
         return [self._with_priority(each) for each in here]
 
     def _take_class(self, found: PriorityClassObject, line: int) -> None:
-        name, value = found.metadata.name, found.value
+        name, value = found.metadata.own_name, found.value
         if self._priorities.setdefault(name, value) != value:
             raise DocumentError(f"priority class {quote(name)} stands twice, with two values: keep one", line)
         if found.global_default:
@@ -850,7 +879,7 @@ class Gathered:
     def notes(self, manifests: Sequence[Manifest]) -> Iterator[PlanWarning]:
         """About all objects. ``manifests``: the pods among them."""
         yield from (("unreadable", each) for each in self.wrong)
-        yield from (("field-twice", f"{each}; the last one counts") for each in self._repeated)
+        yield from (("field-twice", f"{each}; the last one counts") for each in dict.fromkeys(self._repeated))
         if all(each.finished for each in manifests):
             yield "no-pods", "no pod is planned: the files or standard input have no pod that runs"
         by_class: dict[str, list[str]] = {}
@@ -911,35 +940,37 @@ class Scale(ObjectPart, frozen=True):
     suspend: bool = False
 
 
-class WorkloadMetadata(ObjectPart, frozen=True):
-    name: Annotated[str, _POD_NAME] = ""
-    generate_name: str = ""
-    namespace: Annotated[str, _NAMESPACE] = "default"
+class JobStatus(ObjectPart, frozen=True):
+    start_time: str = ""
+    active: Annotated[int, Meta(ge=0, le=INT32_MAX)] = 0
 
 
 def read_workload(kind: str, node: Node, source: str, options: ReadOptions) -> Workload:
     """Raises DocumentError."""
-    metadata, spec = _mapping(node, "metadata"), _mapping(node, "spec")
-    found = read(metadata, WorkloadMetadata, "metadata")
-    name = found.name or found.generate_name.rstrip("-.")
-    if not name:
-        raise DocumentError("metadata needs name", metadata.line)
-    scale = read(spec, Scale, "spec")
+    metadata, spec, path = _mapping(node, "", "metadata"), _mapping(node, "", "spec"), "spec"
+    found = read(metadata, ObjectMetadata, "metadata")
+    name, scale = found.own_name, read(spec, Scale, path)
     number = scale.replicas
     if kind == "DaemonSet":
         number = 1
     elif kind in ("Job", "CronJob"):
         is_suspended = scale.suspend
         if kind == "CronJob":
-            spec = _mapping(_mapping(spec, "jobTemplate"), "spec")
-            scale = read(spec, Scale, "spec.jobTemplate.spec")
+            spec, path = (
+                _mapping(_mapping(spec, path, "jobTemplate"), "spec.jobTemplate", "spec"),
+                "spec.jobTemplate.spec",
+            )
+            scale = read(spec, Scale, path)
         number = 0 if is_suspended or scale.suspend else min(scale.parallelism, scale.completions)
-    template = _mapping(spec, "template")
+        status = node.get("status")
+        if kind == "Job" and status.value and (job := read(status, JobStatus, "status")).start_time:
+            number = job.active
+    template, path = _mapping(spec, path, "template"), f"{path}.template"
     given = template.get("metadata").fields
     fields = {each: at for each, at in given.items() if each in ("annotations", "labels")}
     fields |= {"name": Node(name, metadata.line), "namespace": Node(found.namespace, metadata.line)}
     one = {"metadata": Node(fields, template.line), "spec": template.get("spec")}
-    manifest = read_pod(Node(one, node.line), source, options)
+    manifest = read_pod(Node(one, template.line), source, options, path)
     pod = msgspec.structs.replace(
         manifest.pod,
         owner=f"{kind}/{name}",
@@ -969,11 +1000,11 @@ def _kind_of(node: Node, implied: str) -> str:
     return name
 
 
-def _mapping(node: Node, name: str) -> Node:
+def _mapping(node: Node, path: str, name: str) -> Node:
     """Raises DocumentError."""
-    found = node.get(name)
+    found, at = node.get(name), f"{path}.{name}" if path else name
     if not isinstance(found.value, dict):
-        raise DocumentError(f"{name} is {describe(found)}: it must be a mapping", found.line)
+        raise DocumentError(f"{at} is {describe(found)}: it must be a mapping", found.line)
     return found
 
 

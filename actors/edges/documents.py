@@ -135,6 +135,11 @@ NODES_MAX = 400_000
 #: Of a text with one object: ten times a pod with 128 containers, 12 MiB.
 OBJECT_NODES_MAX = 50_000
 
+_BEGIN = re.compile(r"(?m)^(?=---)")
+#: Of charts, and of Ansible's files.
+_TEMPLATE = re.compile(r"\{[{%]")
+TEMPLATE_CURE = "render a template first (helm template)"
+
 #: Usually at most one, ``%YAML 1.1``; the parser compares each with all before it.
 DIRECTIVES_MAX = 8
 _LINE_ENDS = "\n\r\x85\u2028\u2029"
@@ -143,6 +148,10 @@ _LINE_ENDS = "\n\r\x85\u2028\u2029"
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 Tree: TypeAlias = "dict[str, Node] | list[Node] | str | int | float | bool | None"
+
+
+#: The line in its file by the line in its text, from 0.
+LineOf: TypeAlias = Callable[[int], int]
 
 
 class Node(msgspec.Struct, frozen=True, gc=False):
@@ -200,13 +209,30 @@ REPEATED_MAX = 20
 Repeated: TypeAlias = "list[DocumentError] | None"
 
 
-def parse_text(text: str, nodes_max: int = NODES_MAX, repeated: Repeated = None) -> list[Node]:
-    """The documents of a YAML or JSON text, without empty ones. Raises DocumentError."""
+def parse_text(
+    text: str, nodes_max: int = NODES_MAX, repeated: Repeated = None, wrong: Repeated = None
+) -> list[Node]:
+    """The documents of a YAML or JSON text, without empty ones. ``wrong`` takes the mistakes of
+    documents that are no YAML, and the others are read; None: such a text is refused. Raises DocumentError.
+    """
     # JSON first, because it is fast. Its reader does not count values, so a text with many goes to the other.
     if looks_like_json(text) and sum(map(text.count, ",[{")) < nodes_max:
         with suppress(DocumentError):
             return parse_json(text, repeated)
-    return parse_yaml(text, nodes_max, repeated)
+    if wrong is None:
+        return parse_yaml(text, nodes_max, repeated)
+    with suppress(DocumentError):
+        return parse_yaml(text, nodes_max, repeated)
+    # As kubectl: a line with --- begins a document, whatever is above it.
+    builder, found, first = _YamlBuilder(nodes_max, repeated), list[Node](), 1
+    for piece in _BEGIN.split(text):
+        builder.line_of = first.__add__
+        try:
+            builder.add_documents(piece.replace("\ufeff", ""), found)
+        except DocumentError as error:
+            _repeat(wrong, error)
+        first += piece.count("\n")
+    return found
 
 
 def _repeat(repeated: Repeated, error: DocumentError) -> None:
@@ -235,30 +261,18 @@ def plain_value(node: Node) -> Any:
 
 
 def parse_yaml(
-    text: str, nodes_max: int = NODES_MAX, repeated: Repeated = None, found: list[Node] | None = None
+    text: str,
+    nodes_max: int = NODES_MAX,
+    repeated: Repeated = None,
+    found: list[Node] | None = None,
+    line_of: LineOf = lambda line: line + 1,
 ) -> list[Node]:
     """The documents of a YAML text, without empty ones; ``found`` takes them, as far as the text can be read.
     Raises DocumentError.
     """
-    if text.startswith("%") + sum(text.count(f"{end}%") for end in _LINE_ENDS) > DIRECTIVES_MAX:
-        raise Unsupported(f"more than {DIRECTIVES_MAX} lines begin with %: leave the directives out", 0)
-    try:
-        found = [] if found is None else found
-        for document in _YamlBuilder(nodes_max, repeated).documents(text):
-            found += [document] if document.value is not None else []
-        return found
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        # The parser counts the end of a text without a last line break as one line more.
-        line = min(mark.line + 1, text.count("\n") + 1) if mark else 0
-        first = text.split("\n")[line - 1] if line else ""
-        # Blanks and tabs at its begin, also after a list's dash.
-        if "\t" in first[: len(first) - len(first.lstrip(" \t-"))]:
-            raise DocumentError("indented with a tab: YAML takes blanks only, write blanks", line) from error
-        raise DocumentError(f"not YAML: {error.problem or error.context}", line) from error
-    except yaml.reader.ReaderError as error:
-        line = text.encode()[: error.position].count(b"\n") + 1
-        raise DocumentError(f"not text: {error.reason}", line) from error
+    found = [] if found is None else found
+    _YamlBuilder(nodes_max, repeated, line_of).add_documents(text, found)
+    return found
 
 
 def decode_text(raw: bytes, bytes_max: int) -> str:
@@ -276,15 +290,40 @@ def decode_text(raw: bytes, bytes_max: int) -> str:
 class _YamlBuilder:
     """Turns parser events into nodes. One for each text."""
 
-    def __init__(self, nodes_max: int, repeated: Repeated) -> None:
-        self._repeated = repeated
+    def __init__(self, nodes_max: int, repeated: Repeated, line_of: LineOf = lambda line: line + 1) -> None:
+        self._repeated, self.line_of = repeated, line_of
         self._stack: list[_Open] = []
         self._anchors: dict[str, _Anchored | None] = {}
         self._nodes = 0
         self._nodes_max = nodes_max
         self._root: Node | None = None
 
-    def documents(self, text: str) -> Iterator[Node]:
+    def add_documents(self, text: str, found: list[Node]) -> None:
+        """Raises DocumentError."""
+        if text.startswith("%") + sum(text.count(f"{end}%") for end in _LINE_ENDS) > DIRECTIVES_MAX:
+            raise Unsupported(f"more than {DIRECTIVES_MAX} lines begin with %: leave the directives out", 0)
+        try:
+            for document in self._documents(text):
+                found += [document] if document.value is not None else []
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            # The parser counts the end of a text as one line more.
+            line = min(mark.line, text.rstrip("\n").count("\n")) if mark else 0
+            first, line = text.split("\n")[line], self.line_of(line)
+            # Blanks and tabs at its begin, also after a list's dash.
+            if "\t" in first[: len(first) - len(first.lstrip(" \t-"))]:
+                raise DocumentError(
+                    "indented with a tab: YAML takes blanks only, write blanks", line
+                ) from error
+            if _TEMPLATE.search(first):
+                raise DocumentError(f"not YAML: {TEMPLATE_CURE}", line) from error
+            raise DocumentError(f"not YAML: {error.problem or error.context}", line) from error
+        except yaml.reader.ReaderError as error:
+            line = self.line_of(text.encode()[: error.position].count(b"\n"))
+            raise DocumentError(f"not text: {error.reason}: save it as UTF-8", line) from error
+
+    def _documents(self, text: str) -> Iterator[Node]:
+        self._stack, self._anchors, self._root = [], {}, None
         handlers: dict[type, Callable[[Any], None]] = {
             yaml.AliasEvent: self._alias,
             yaml.ScalarEvent: self._scalar,
@@ -302,7 +341,7 @@ class _YamlBuilder:
 
     def _alias(self, event: Any) -> None:
         # The tree is shared, but counts each time: ten lines of nested aliases could mean a billion nodes.
-        line, name = event.start_mark.line + 1, event.anchor
+        line, name = self.line_of(event.start_mark.line), event.anchor
         if name not in self._anchors:
             raise DocumentError(f"the alias {quote('*' + name)} has no anchor", line)
         anchored = self._anchors[name]
@@ -313,7 +352,7 @@ class _YamlBuilder:
         self._place(Node(anchored.node.value, line), anchored.size, anchored.depth)
 
     def _scalar(self, event: Any) -> None:
-        line = event.start_mark.line + 1
+        line = self.line_of(event.start_mark.line)
         top = self._stack[-1] if self._stack else None
         if top is not None and top.mapping and top.key is None:
             self._anchor(event.anchor, Node(event.value, line), 1)
@@ -327,7 +366,7 @@ class _YamlBuilder:
         self._place(node, 1, 0)
 
     def _begin(self, event: Any, mapping: bool) -> None:
-        line = event.start_mark.line + 1
+        line = self.line_of(event.start_mark.line)
         if len(self._stack) >= DEPTH_MAX:
             raise Unsupported(f"nested more than {DEPTH_MAX} deep", line)
         # None until its end: until then an alias to it is inside.
@@ -362,7 +401,8 @@ class _YamlBuilder:
         if not top.mapping:
             top.values.append(node)
         elif top.key is None:
-            raise DocumentError("a field's name must be a word, not a list or a mapping", node.line)
+            message = f"a field's name must be a word, not a list or a mapping; {TEMPLATE_CURE}"
+            raise DocumentError(message, node.line)
         else:
             if top.key == _MERGE:
                 top.merged.append(node)

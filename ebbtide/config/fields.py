@@ -157,7 +157,7 @@ class _Walker:
         for at, (name, each) in enumerate(node.value.items()):
             if known and name not in known:
                 self.mistakes.append(unknown(path, name, known, each.line))
-            else:
+            elif each.value is not None:
                 found[name] = self.value(inner[1], each, f"{path}[{at}]" if hidden else f"{path}.{name}")
         return found
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -42,9 +42,11 @@ from ebbtide.config.schema import (
 )
 
 #: Keys under which other documents keep a kubelet's configuration without its head (kubeadm, EKS, OpenShift,
-#: Karpenter, eksctl, kops, Talos), and the key inside it that some of them have.
-WRAPPERS = ("kubelet", "kubeletConfig", "kubeletConfiguration", "kubeletExtraConfig")
+#: Karpenter, eksctl, kops, Talos, a kubelet's /configz), and the key inside it that some of them have.
+WRAPPERS = ("kubelet", "kubeletConfig", "kubeletConfiguration", "kubeletExtraConfig", "kubeletconfig")
 INNER = ("config", "extraConfig")
+#: Has the names, and no values.
+SCHEMA_KIND = "CustomResourceDefinition"
 _IN_TEXT = re.compile(rf"""(?m)^[ "{{]*kind"?: *"?{KUBELET_KIND}\b""")
 _BLOCK = re.compile(r":\s+[|>][-+0-9]*\s*(#.*)?")
 
@@ -75,23 +77,18 @@ def _wrapped(
             return
         # A block's text begins below its key; any other text may have any lines.
         is_block = 0 < node.line <= len(lines) and _BLOCK.search(lines[node.line - 1])
-        step, again = 1 if is_block else 0, list[DocumentError]()
+        line_of = (node.line + 1).__add__ if is_block else lambda _: node.line
         try:
-            documents = parse_yaml(node.value, OBJECT_NODES_MAX, again)
+            documents = parse_yaml(node.value, OBJECT_NODES_MAX, repeated, line_of=line_of)
         except DocumentError as error:
-            raise DocumentError(f"{path}: {error.message}", node.line + step * error.line) from error
-        repeated += [DocumentError(each.message, node.line + step * each.line) for each in again]
-        yield from (
-            Wrapped(path, _moved(each, node.line, step))
-            for each in documents
-            if kind_of(each) == KUBELET_KIND
-        )
+            raise DocumentError(f"{path}: {error.message}", error.line) from error
+        yield from (Wrapped(path, each) for each in documents if kind_of(each) == KUBELET_KIND)
     elif isinstance(node.value, list):
         for at, each in enumerate(node.value):
             yield from _wrapped(each, lines, repeated, f"{path}[{at}]")
     elif kind_of(node) == KUBELET_KIND:
         yield Wrapped(path, node)
-    else:
+    elif kind_of(node) != SCHEMA_KIND:
         for name, each in node.fields.items():
             place = f"{path}.{name}" if path else name
             if name not in WRAPPERS or not isinstance(each.value, dict):
@@ -99,16 +96,6 @@ def _wrapped(
                 continue
             inside = next((key for key in INNER if isinstance(each.get(key).value, dict)), "")
             yield Wrapped(f"{place}.{inside}", each.get(inside)) if inside else Wrapped(place, each)
-
-
-def _moved(node: Node, first: int, step: int) -> Node:
-    """With the lines of the outer text."""
-    value = node.value
-    if isinstance(value, dict):
-        value = {name: _moved(each, first, step) for name, each in value.items()}
-    elif isinstance(value, list):
-        value = [_moved(each, first, step) for each in value]
-    return Node(value, first + step * node.line)
 
 
 def kind_of(node: Node) -> str:
@@ -145,6 +132,12 @@ def _as_the_kubelet(fields: Node) -> Node:
     return Node(values, fields.line)
 
 
+def _like(node: Node, name: str) -> Node:
+    """The fields with this begin, in any case. The kubelet's names have one case only."""
+    begin = name.lower()
+    return Node({each: at for each, at in node.fields.items() if each.lower().startswith(begin)}, node.line)
+
+
 def documents_of(text: str, repeated: list[DocumentError], notes: list[Note]) -> list[Node]:
     """All, or only the kubelet's where others behind it are no YAML. Raises DocumentError."""
     found = list[Node]()
@@ -171,7 +164,7 @@ def kubelet_in(
     if not several:
         return None
     if several[1:]:
-        places = first_names([each.place for _, each in several])
+        places = first_names([f"{each.place} (line {each.node.line})" for _, each in several])
         raise DocumentError(f"several kubelet configurations: {places}: name one in its own file", 0)
     ((document, kubelet),) = several
     if kubelet.place and (kind := kind_of(document)):
@@ -192,19 +185,25 @@ def read_kubelet(
     kubelet: Wrapped, repeated: Sequence[DocumentError], name: str, notes: list[Note]
 ) -> tuple[KubeletConfiguration, Node]:
     """And its fields. ``name``: of the file. Raises DocumentError."""
-    fields, known = kubelet.node, fields_of(WavePeriod)
+    fields = kubelet.node
     if kind_of(fields):
         _, fields = document_of_kind(fields, {KUBELET_KIND: KUBELET_VERSION}, KUBELET_KIND)
     fields = _as_the_kubelet(fields)
     document = read(fields, KubeletConfiguration)
     for each in repeated:
         notes.append(Note("kubelet-lenient", each.line, f"{each.message}; the kubelet takes the last one"))
-    entries = fields.get(BY_PRIORITY_FIELD).value
+    gates, entries = fields.get("featureGates"), fields.get(BY_PRIORITY_FIELD).value
+    passed, stopped = "The kubelet passes over it", "A kubelet of v1.37 does not start with it"
+    parts: list[tuple[str, Node, Collection[str], str]] = [
+        ("", _like(fields, TOTAL_FIELD), fields_of(ShutdownPeriods), passed),
+        ("featureGates", _like(gates, GATE), (GATE, PRIORITY_GATE), stopped),
+    ]
     for at, entry in enumerate(entries if isinstance(entries, list) else ()):
-        for key in entry.fields.keys() - known.keys():
-            error = unknown(f"{BY_PRIORITY_FIELD}[{at}]", key, known, entry.get(key).line)
-            notes.append(Note("kubelet-lenient", error.line, f"{error.message} The kubelet passes over it"))
-    gates = fields.get("featureGates")
+        parts.append((f"{BY_PRIORITY_FIELD}[{at}]", entry, fields_of(WavePeriod), passed))
+    for path, part, known, then in parts:
+        for key in (each for each in part.fields if each not in known):
+            error = unknown(path, key, known, part.get(key).line)
+            notes.append(Note("kubelet-lenient", error.line, f"{error.message} {then}"))
     needing = [each for each in NEEDING_GATES if gates.get(each).value is not False]
     if gates.get(GATE).value is False and gates.get("AllBeta").value is not False and needing:
         message = f"a kubelet of v1.37 does not start with {GATE}: false while {' and '.join(needing)} are on"

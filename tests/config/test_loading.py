@@ -219,6 +219,9 @@ def codes(found: Loaded) -> list[str]:
     ("kind: KubeletConfiguration\nshutdownGracePeriod: 30s", {0: 30}, "kubelet-lenient"),
     ("shutdownGracePeriodByPodPriority: [{priority: 1, seconds: 9, shutdownGracePeriodSeconds: 5}]", {1: 5},
      "kubelet-lenient"),
+    ("shutdownGracePeriod: 30s\nShutdownGracePeriod: 9s", {0: 30}, "kubelet-lenient"),
+    ("shutdownGracePeriod: 30s\nshutdownGracePeriodSeconds: 9", {0: 30}, "kubelet-lenient"),
+    ("shutdownGracePeriod: 30s\nfeatureGates: {GracefulNodeShutDown: false}", {0: 30}, "kubelet-lenient"),
     ("shutdownGracePeriodByPodPriority: [{priority: 1.0, shutdownGracePeriodSeconds: 1E3}]", {1: 1000}, ""),
     ("shutdownGracePeriodByPodPriority: [{priority: , shutdownGracePeriodSeconds: 5}]", {0: 5}, ""),
     ("shutdownGracePeriodByPodPriority: [{priority: 1, shutdownGracePeriodSeconds: 5}, ]\nx: ~", {1: 5}, ""),
@@ -300,6 +303,7 @@ INDENTED = KUBELET.replace("\n", "\n    ") + PERIOD
     (f"kind: ClusterConfig\nnodeGroups:\n- kubeletExtraConfig:\n    {PERIOD}\n",
      "0.yaml:4 (nodeGroups[0].kubeletExtraConfig of ClusterConfig)"),
     (f"kind: ClusterConfiguration\n---\n{KUBELET}{PERIOD}\n", "0.yaml:5"),
+    (json.dumps({"kubeletconfig": {"shutdownGracePeriod": "30s"}}), "0.yaml:1 (kubeletconfig)"),
     (f"kind: List\nitems:\n- {INDENTED.replace('    ', '  ')}\n", "0.yaml:5 (items[0] of List)"),
     (PERIOD, "0.yaml:1 (a document without a kind)"),
 ])  # fmt: skip
@@ -323,9 +327,13 @@ def test_a_mistake_inside_a_text_has_the_files_line() -> None:
 def test_of_several_inside_one_document_none_is_guessed() -> None:
     text = f"kind: ClusterConfig\nnodeGroups: [{{kubelet: {{{PERIOD}}}}}, {{kubelet: {{}}}}]"
     assert error(text) == (
-        "0.yaml: several kubelet configurations: nodeGroups[0].kubelet, nodeGroups[1].kubelet: "
-        "name one in its own file"
+        "0.yaml: several kubelet configurations: nodeGroups[0].kubelet (line 2), nodeGroups[1].kubelet (line "
+        "2): name one in its own file"
     )
+    schema = (
+        f"kind: CustomResourceDefinition\nspec: {{properties: {{kubelet: {{type: object}}}}}}\n---\n{text}"
+    )
+    assert loaded(schema.replace(", {kubelet: {}}", "")).settings.shutdown_grace_period_ns
 
 
 def test_files_are_read_from_disk(tmp_path: Path) -> None:
@@ -422,7 +430,7 @@ node: {means: {halt: x}, unredy: 3}
         "a.yaml:7: featureGates.PodLifecycleSleepAction is 3: it must be true or false",
         "a.yaml:8: node.means.halt is 'x': it must be api or cri",
         "a.yaml:8: unknown field 'unredy' in node: did you mean unready?",
-        "b.yaml:2: not YAML: did not find expected node content",
+        "b.yaml:1: not YAML: did not find expected node content",
         "c.yaml:1: kind is 'Other': it must be EbbtideConfiguration (apiVersion ebbtide/v1alpha1) or "
         "KubeletConfiguration, alone or inside another document",
     )

@@ -258,7 +258,10 @@ def test_a_priority_class_that_says_nothing_is_refused(document: dict[str, objec
 @pytest.mark.parametrize("document, part", [
     (pod(metadata={"name": "Web_0"}),
      "f.yaml:4: pod 'Web_0': metadata.name is 'Web_0': it must be at most 253"),
-    (pod(metadata={"name": None}), "metadata needs name"),
+    (pod(metadata={"name": None}), "metadata: it needs name"),
+    (pod(metadata={"generateName": "Run-"}), "metadata.generateName is 'Run-'"),
+    (pod(metadata={"labels": {"version": 1.5}}), "metadata.labels.version must be a word"),
+    (pod(metadata={"annotations": {"on": True}}), "metadata.annotations.on must be a word"),
     (pod(metadata={"name": 5}), "metadata.name is 5: it must be at most 253 lower case"),
     (pod(metadata={"namespace": "a.b"}), "pod 'web-0': metadata.namespace is 'a.b'"),
     (pod(metadata={"uid": "../x"}), "metadata.uid is '../x'"),
@@ -495,6 +498,9 @@ def labels(found: list[Manifest]) -> list[str]:
     (workload("Job", version="batch/v1", suspend=True), []),
     (workload("CronJob", version="batch/v1", jobTemplate=workload("Job", parallelism=2)), ["web-0", "web-1"]),
     (workload("CronJob", version="batch/v1", suspend=True, jobTemplate=workload("Job")), []),
+    (workload("Job", version="batch/v1", parallelism=3) | {"status": {"startTime": "t", "active": 1}},
+     ["web-0"]),
+    (workload("Job", version="batch/v1") | {"status": {"startTime": "t", "succeeded": 1}}, []),
 ])  # fmt: skip
 def test_a_workload_is_its_template_as_often_as_it_runs(
     document: dict[str, Any], names: list[str], tmp_path: Path
@@ -518,7 +524,46 @@ def test_a_rendered_chart_is_read(tmp_path: Path) -> None:
     file.write_text(text)
     notes: list[PlanWarning] = []
     assert labels(load_manifests([file], notes=notes)) == ["default/web-0", "shop/web-0", "shop/web-1"]
-    assert notes == [("passed-over", "objects without a pod on this node: 3 (1 Job, 1 Namespace, 1 Secret)")]
+    passed = "3 (1 Job of batch.volcano.sh, 1 Namespace, 1 Secret)"
+    assert notes == [("passed-over", f"objects without a pod on this node: {passed}")]
+
+
+def test_a_document_that_is_no_yaml_is_a_note_and_the_others_stay(tmp_path: Path) -> None:
+    """As with kubectl. A file of a folder too; a byte order mark may begin each document."""
+    texts = [pod_yaml("a"), "a: [\n", "name: {{ .Values.name }}\n", "\ufeff" + pod_yaml("b"), "a: b: c\n"]
+    (tmp_path / "all.yaml").write_text("---\n".join(texts))
+    (tmp_path / "cut.yaml").write_text("a: [\n")
+    os.truncate(tmp_path / "cut.yaml", 2**30)
+    (tmp_path / "list.yaml").write_text(yaml.safe_dump([pod(), workload("Deployment")]))
+    notes: list[PlanWarning] = []
+    found = load_manifests([tmp_path], notes=notes)
+    assert labels(found) == ["default/a", "default/b", "default/web-0", "shop/web-0"]
+    assert found[1].source == f"{tmp_path / 'all.yaml'}:10"
+    assert [text.removeprefix(str(tmp_path)) for _, text in notes] == [
+        "/all.yaml:6: not YAML: did not find expected node content",
+        "/all.yaml:8: a field's name must be a word, not a list or a mapping; render a template first (helm "
+        "template)",
+        "/all.yaml:15: not YAML: mapping values are not allowed in this context",
+        "/cut.yaml: larger than 16 MiB: split it into several files",
+    ]
+    # A daemon's pods are all of their file or none.
+    with pytest.raises(ManifestError, match=r"all\.yaml:6: not YAML"):
+        load_local_pods(tmp_path / "all.yaml")
+
+
+@pytest.mark.parametrize("document, message", [
+    (workload("Deployment", version="v1"),
+     "f:1: Deployment 'web': apiVersion is 'v1': it must name the group apps"),
+    (workload("Deployment", template=5), "f:7: Deployment 'web': spec.template is 5: it must be a mapping"),
+    (workload("Deployment", template={"spec": {"containers": [{}]}}),
+     "f:10: Deployment 'web': spec.template.spec.containers[0] needs name"),
+    (workload("CronJob", version="batch/v1", jobTemplate=workload("Job", template={})),
+     "f:14: CronJob 'web': spec.jobTemplate.spec.template needs spec"),
+])  # fmt: skip
+def test_a_mistake_in_a_template_has_its_whole_path(document: Any, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ManifestError) as raised:
+        loaded([document], tmp_path)
+    assert str(raised.value).replace(str(tmp_path / "f.yaml"), "f").startswith(message)
 
 
 def test_a_bad_pod_is_a_note_with_its_name_and_the_others_stay(tmp_path: Path) -> None:
