@@ -416,10 +416,12 @@ def _withdrawn(state: FallbackState, event: d.ShutdownWithdrawn, now: int) -> Re
 def _close(state: FallbackState, now: int) -> tuple[FallbackState, list[Event]]:
     reason: Literal["cancelled", "did-not-go-down"] = "did-not-go-down" if state.released else "cancelled"
     made: list[Event] = [d.ShutdownCancelled(reason=reason)] if state.phase == "withdrawn" else []
+    followed = state.detected is not None
     for pod in state.pods.values():
         outcome: d.PodOutcome = "unknown" if pod.begun_ns else "spared"
-        made.append(_ended(pod, outcome, "the shutdown was cancelled", now))
-    followed = state.detected is not None
+        # The next shutdown counts a pod that still ends.
+        if not (followed and pod.begun_ns):
+            made.append(_ended(pod, outcome, "the shutdown was cancelled", now))
     made.append(d.EpisodeClosed(outcome="cancelled", last_wave=state.wave, followed=followed))
     return _idle(state), made
 
