@@ -43,6 +43,7 @@ class BlockedWorld(CrossedWorld):
     def _unblock(self) -> None:
         self.note("the journal went on")
         self.blocked = False
+        self.keep(self.unstored)
         self.store.records += self.unstored
         self.unstored, held, self.held = [], self.held, []
         for order in held:

@@ -1,5 +1,5 @@
 """Worlds in which a kubelet names another machine, a cloud stops or hibernates its instance, a Node is
-deleted in mid-outage, and a person removes our taint.
+deleted in mid-outage, a person removes our taint, and another client makes objects under the journal's names.
 
 Drawn from streams of their own. On metal, `redfish` finds its system by the UUID that the Node names (or,
 bound, by the Node's name): ``u1`` is this machine's, ``u9`` another one's, which is off half of the time. In
@@ -9,13 +9,22 @@ answers.
 
 from __future__ import annotations
 
+from base64 import b64decode
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal
 
+import trio
 from msgspec.structs import replace
+from trio.testing import MockClock
 
+from ebbtide.actors.edges.kubernetes.config_maps import ConfigMapStorage, Piece
 from ebbtide.events import outage_events as o
-from ebbtide.events.base import Fact
+from ebbtide.events.base import Fact, Record
+from ebbtide.events.segment import segment_file_name
+from ebbtide.replay.sim.scenario import Draws
 from ebbtide.replay.sim.sim_outage import END_MS, MS, VOLUME, Leader, World
+from tests.actors.edges.kubernetes.config_map_fake import ConfigMaps
+from tests.actors.edges.kubernetes.test_config_maps_memory import JOURNAL_ID, UID, copied, forged, name
 
 Provider = Literal["", "aws", "azure", "openstack"]
 IDS: dict[Provider, str] = {
@@ -29,9 +38,79 @@ CLOUD_MS = 5_000
 NO_NODE = "the node cannot be read: 404"
 
 
+class Pieces:
+    """The journal's objects, each with its records' numbers, and objects of a client that may read them. Its
+    objects are younger than the journal, and none continues the last piece (`only-our-journals` prevents
+    both).
+    """
+
+    def __init__(self, draws: Draws) -> None:
+        self.draws, self.server = draws, ConfigMaps(draws.fork("server"))
+        #: Written before another client's next object.
+        self.unwritten, self.segment, self.end = b"", "", 0
+        #: Why a leader's write or reading failed.
+        self.broken = list[str]()
+
+    def lead(self, number: int, records: Sequence[Record]) -> None:
+        """A leader reads these records, and goes on."""
+        self._write()
+        self.place = ConfigMapStorage(self.server, "ebbtide", UID, f"r{number}")
+        self.segment, self.end = segment_file_name(number, JOURNAL_ID), 0
+        self._carried_out(self.place.acquire, "")
+        source = self.place.source
+        read = b"".join(source.read(each.name, 0, each.size) for each in source.files())
+        if read != numbers_of(records):
+            self.broken.append("a leader reads what the former ones have stored, and no more")
+
+    def _write(self) -> None:
+        if self.unwritten:
+            self._carried_out(self.place.append, self.segment, self.end, self.unwritten)
+        self.end, self.unwritten = self.end + len(self.unwritten), b""
+
+    def _carried_out(self, do: Callable[..., Awaitable[None]], *arguments: Any) -> None:
+        try:
+            trio.run(do, *arguments, clock=MockClock(autojump_threshold=0))
+        except OSError as error:
+            self.broken.append(f"objects of others fence no leader: {error}")
+
+    def forge(self) -> None:
+        self._write()
+        draws, names = self.draws, sorted(self.server.objects)
+        ours = [each for each in names if "evil" not in self.server.objects[each]["metadata"]["uid"]]
+        if not ours:
+            return
+        last = int(names[-1].rpartition("-")[2])
+        at = last + 1 + (draws.below(3) or draws.below(10**6))
+        one, made_at = self.server.objects[draws.pick(ours)], "2026-01-01T00:00:01Z"
+        data = b64decode(next(iter(one["binaryData"].values())))
+        words = {"first": str(draws.below(2 * at))}
+        match draws.below(4):
+            case 0:
+                made = forged(name(at), data, created=made_at, **words)
+            case 1:
+                made = copied(one, at, draws.pick([b"x", data]))
+            case _:
+                # Whole, behind no piece or behind one that has been continued.
+                before = draws.pick([each for each in ours if each != ours[-1]] or [""])
+                after = ""
+                if before and draws.chance(1, 2):
+                    after = self.server.objects[before]["metadata"]["annotations"]["ebbtide.dev/hash"]
+                piece = Piece(at, int(words["first"]), "", self.segment, self.end, data, "evil", 0, after)
+                words |= {"hash": piece.hashed().hash, "segment": self.segment, "offset": str(self.end)}
+                made = forged(name(at), data, created=made_at, after=after, **words)
+        made["metadata"]["creationTimestamp"] = made_at
+        self.server.objects[name(at)] = made
+
+
+def numbers_of(records: Sequence[Record]) -> bytes:
+    return b"".join(record.seq.to_bytes(8) for record in records)
+
+
 class CrossedWorld(World):
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
+        pieces = Pieces(self.draws.fork("pieces"))
+        self.pieces, self.lost_pieces = pieces if pieces.draws.chance(1, 2) else None, 0
         self.crossed = self.draws.fork("crossed")
         below = self.crossed.below
         providers: tuple[Provider, ...] = ("", "", "aws", "azure", "openstack")
@@ -66,7 +145,27 @@ class CrossedWorld(World):
             if below(chance) == 0:
                 self.after(1_000 + below(most), do)
         self.after(CLOUD_MS, self._cloud)
-        return super().run()
+        if self.pieces is not None:
+            self.after(1_000, self._forge)
+        super().run()
+        if self.pieces is not None:
+            self.pieces.lead(0, self.store.records)
+        return self
+
+    # --- the journal's objects --------------------------------------------------------------------
+
+    def _forge(self) -> None:
+        assert self.pieces is not None
+        self.pieces.forge()
+        self.after(1_000 + self.pieces.draws.below(60_000), self._forge)
+
+    def answer(self, records: Sequence[Record]) -> None:
+        self.keep(records)
+        super().answer(records)
+
+    def keep(self, records: Sequence[Record]) -> None:
+        if self.pieces is not None:
+            self.pieces.unwritten += numbers_of(records)
 
     # --- who names which machine ------------------------------------------------------------------
 
@@ -287,6 +386,11 @@ class CrossedWorld(World):
             super()._detached()
 
     def replace_leader(self) -> Leader:
+        if self.pieces is not None:
+            if self.lost != self.lost_pieces:
+                self.lost_pieces, self.pieces.unwritten = self.lost, b""
+                self.pieces.server.objects.clear()
+            self.pieces.lead(self.store.epoch + 1, self.store.records)
         return CrossedLeader(self)
 
 

@@ -167,7 +167,9 @@ def check(world: World) -> list[str]:
 
 def crossed(world: CrossedWorld) -> list[str]:
     """Which machine each order was about, found without the actors."""
-    broken = [] if not world.others_off else ["no other machine is switched off"]
+    broken = [*dict.fromkeys(world.pieces.broken if world.pieces is not None else ())]
+    if world.others_off:
+        broken.append("no other machine is switched off")
     seen = o.NodeRead(uid="", boot_id="", ready="", resource_version="")
     off: dict[str, o.EvidenceRead] = {}
     deleted = False

@@ -216,7 +216,9 @@ class Pieces:
         last = chain[-1]
         gap, end = self.free_after(last.number), last.offset + len(last.data)
         for piece in self._found:
-            if piece.number > gap and piece.segment == last.segment and piece.offset <= end + HOLE_BYTES_MAX:
+            # A missing piece had bytes: one without a hole before it is another client's.
+            follows = piece.number > gap and piece.segment == last.segment
+            if follows and end < piece.offset <= end + HOLE_BYTES_MAX:
                 chain.append(piece)
         return chain
 

@@ -251,6 +251,21 @@ async def test_blind_pieces_hide_no_journal(first: int, autojump_clock: MockCloc
     assert await list_journals(server, "ebbtide") == [(UID, "n", False)]
 
 
+async def test_a_whole_piece_behind_a_gap_is_no_record(autojump_clock: MockClock) -> None:
+    """Pieces behind a missing one show that it was deleted: it had bytes, so they begin behind a hole."""
+    server = ConfigMaps(Draws(1))
+    async with leading(storage(server, "one")) as (writer, _):
+        await write_steps(writer, 3, synced=True)
+    number, one = len(server.objects) + 2, server.objects[name(len(server.objects))]
+    ((segment, data),) = one["binaryData"].items()
+    end = int(one["metadata"]["annotations"]["ebbtide.dev/offset"]) + len(b64decode(data))
+    made = Piece(number, 1, "", segment, end, b"x", "evil", 0).hashed()
+    words = {"segment": segment, "offset": str(end), "after": "", "hash": made.hash}
+    server.objects[name(number)] = forged(name(number), created="2026-01-01T00:00:01Z", **words)
+    raws, verdict = await read(storage(server))
+    assert (verdict.state, len(raws)) == ("intact", writer.last_seq)
+
+
 async def test_a_real_leader_fences_among_forged_numbers(autojump_clock: MockClock) -> None:
     server = ConfigMaps(Draws(1))
     async with leading(storage(server, "one")) as (first, _):
