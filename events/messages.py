@@ -57,10 +57,10 @@ def plural(count: int, noun: str) -> str:
 NAMES_MAX = 8
 
 
-def shortened_list(texts: Sequence[str]) -> str:
+def shortened_list(texts: Sequence[str], most: int = NAMES_MAX) -> str:
     """A few of them, and how many more there are."""
-    more = len(texts) - NAMES_MAX
-    return ", ".join(texts[:NAMES_MAX]) + (f" and {more} more" if more > 0 else "")
+    more = len(texts) - most
+    return ", ".join(texts[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def mounts_text(names: Names, mounted: Sequence[tuple[str, str]]) -> str:

@@ -21,6 +21,7 @@ from ebbtide.actors.policy.grace_periods import (
     shutdown_times,
 )
 from ebbtide.events.base import FLOOR_SECONDS, NS_PER_SECOND, RESERVE_SECONDS_MIN
+from ebbtide.events.messages import shortened_list
 from ebbtide.events.units import span, span_s
 from ebbtide.events.values import Budget, Period, PlannedWave, Pod, TerminationMode, Value
 
@@ -153,8 +154,7 @@ def explain_plan(plan: PlanContext) -> list[tuple[PlanWarning, str]]:
 
 
 def first_names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else ""
-    return ", ".join(names[:NAMES_MAX]) + more
+    return shortened_list(names, NAMES_MAX)
 
 
 def short_name(pod: Pod) -> str:

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from ebbtide.actors.edges.kubernetes.node_view import NodeView
 from ebbtide.actors.outage_proof import is_junk, taint_is_final
 from ebbtide.doctor.rules import Finding, Findings, Level, critical, gravest_first, note, warning
-from ebbtide.events.messages import plural
-from ebbtide.events.outage_events import unswapped
+from ebbtide.events.messages import plural, shortened_list
+from ebbtide.events.outage_events import EvidenceRead, unswapped
 from ebbtide.outage.configuration import OutageConfiguration, Pool
 from ebbtide.outage.first_uuids import LABEL as FIRST_UUIDS_LABEL
 from ebbtide.outage.permits import may_lose
@@ -31,17 +31,6 @@ LOCAL_KINDS = ("local", "hostPath")
 CLUSTER_API = "cluster.x-k8s.io"
 
 
-class SourceCheck(NamedTuple):
-    """``error``: why a management controller or a cloud did not answer."""
-
-    source: str
-    name: str
-    verdict: str = "unknown"
-    identity_kind: str = "none"
-    identity: str = ""
-    error: str = ""
-
-
 #: By `believe` in the configuration: a statement's author.
 STATEMENT_WORDS = {
     "certificate": "a certificate of its daemon",
@@ -52,14 +41,14 @@ STATEMENT_WORDS = {
 
 
 class NodeCheck(NamedTuple):
-    """``drivers``: of its CSINode, or None. ``sources``: of its ``pool``. ``alive``: the person who declared
-    that this boot runs. ``first_uuid``: the first one on the controller's record, or empty.
+    """``drivers``: of its CSINode, or None. ``sources``: the answers of its ``pool``'s. ``alive``: the person
+    who declared that this boot runs. ``first_uuid``: the first one on the controller's record, or empty.
     """
 
     view: NodeView
     pool: Pool
     drivers: tuple[str, ...] | None = ()
-    sources: tuple[SourceCheck, ...] = ()
+    sources: tuple[EvidenceRead, ...] = ()
     alive: str = ""
     first_uuid: str = ""
 
@@ -110,10 +99,7 @@ class ClusterCheck(NamedTuple):
 
 
 def named(words: Iterable[str]) -> str:
-    """``a, b, c and 4 more``."""
-    found = list(dict.fromkeys(words))
-    more = f" and {len(found) - NAMED_MAX} more" if len(found) > NAMED_MAX else ""
-    return ", ".join(found[:NAMED_MAX]) + more
+    return shortened_list(list(dict.fromkeys(words)), NAMED_MAX)
 
 
 # --- Kubernetes and the controller -------------------------------------------------------------

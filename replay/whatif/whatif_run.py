@@ -23,6 +23,7 @@ from ebbtide.events import decisions
 from ebbtide.events.base import NS_PER_SECOND, Event, Mark, Record, Stamp
 from ebbtide.events.codec import BadPayload, UnknownType
 from ebbtide.events.facts import LogindRead, PrepareForShutdown, SettingsLoaded
+from ebbtide.events.messages import shortened_list
 from ebbtide.events.reader import History
 from ebbtide.events.record.fold import RecordPoint, ShutdownFold
 from ebbtide.events.record.shutdown_record import PodRecord, ShutdownRecord, WaveRecord, took_ns
@@ -283,7 +284,7 @@ def _assumptions(shutdown: RecordedShutdown, seen: RecordedBehaviour, run: Run) 
         yield "order", f"{name}: {count} more than the record has, done after {slowest}"
     if run.world.first_kills:
         killed = [run.outline.pods[uid].label for uid in run.world.first_kills]
-        who = ", ".join(killed[:3]) + (f" and {len(killed) - 3} more" if len(killed) > 3 else "")
+        who = shortened_list(killed, 3)
         yield "kill", f"SIGKILL ends {who} at once, or never: the record shows none of it"
     if run.world.missed:
         missed = f"{run.world.missed} recorded fact{'s' if run.world.missed > 1 else ''}"

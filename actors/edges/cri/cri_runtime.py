@@ -66,6 +66,7 @@ from ebbtide.events.facts import (
     PodAppeared,
     PodJoined,
 )
+from ebbtide.events.messages import shortened_list
 from ebbtide.events.units import bound_text, size_text
 from ebbtide.events.values import Pod
 
@@ -163,8 +164,7 @@ class Runtime:
             (assigned, [pod.label for pod in pods if pod.static and pod.priority_assigned]),
         ):
             if labels:
-                more = f" and {len(labels) - NAMED_PODS_MAX} more" if len(labels) > NAMED_PODS_MAX else ""
-                named = f"{', '.join(labels[:NAMED_PODS_MAX])}{more}"
+                named = shortened_list(labels, NAMED_PODS_MAX)
                 self._tell(WARNING, f"{len(labels)} of {len(pods)} pods have {why}: {named}")
 
     async def _look_anew(self) -> bool:

@@ -15,6 +15,7 @@ from ebbtide.actors.edges.kubernetes.api_calls import JsonObject
 from ebbtide.actors.edges.kubernetes.node_view import PERSON
 from ebbtide.actors.interfaces import Edge, Effect, Outlet
 from ebbtide.events.base import Order
+from ebbtide.events.messages import shortened_list
 from ebbtide.events.outage_events import CloseRead, PauseRead
 
 REQUESTS_ANNOTATION = "ebbtide.dev/requests"
@@ -56,8 +57,7 @@ class Requests(msgspec.Struct, frozen=True, omit_defaults=True):
             for name, each in sorted(self.pause.items())
             if node in (ALL, name) or name == ALL
         ]
-        more = f" and {len(found) - NAMED_MAX} more" if len(found) > NAMED_MAX else ""
-        return ", ".join(found[:NAMED_MAX]) + more
+        return shortened_list(found, NAMED_MAX)
 
 
 def read_requests(lease: JsonObject) -> Requests:

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from ebbtide.actors.edges.kubernetes.api_calls import JsonObject, node_path, pod_path
 from ebbtide.actors.edges.kubernetes.known_pods import PodObject
-from ebbtide.actors.edges.kubernetes.node_view import NodeView
+from ebbtide.actors.edges.kubernetes.node_view import CLOUD_SHUTDOWN, OUT_OF_SERVICE, NodeView
 from ebbtide.actors.edges.kubernetes.work_view import (
     ATTACHMENTS_PATH,
     PODS_PATH,
@@ -32,6 +32,7 @@ from ebbtide.actors.outage_proof import OTHER_BOOT, OTHER_MACHINE, OUTLIVED, tai
 from ebbtide.cli.common.guard import Refused
 from ebbtide.cli.outage.outage_common import Cluster, Look, age_seconds, ago, alive_by, leader_of, see_node
 from ebbtide.cli.outage.outage_summary import OutageSummary, newest_outage, summary_of
+from ebbtide.events.messages import shortened_list
 from ebbtide.events.units import short_span
 
 #: The attach-detach controller's maxWaitForUnmountDuration, which no flag changes.
@@ -40,8 +41,8 @@ TIMER_SECONDS = 360.0
 UNKNOWN_SECONDS = 50.0
 #: Two rounds of the pod collector (20 s).
 COLLECTOR_SECONDS = 40.0
-CLOUD_SHUTDOWN = "node.cloudprovider.kubernetes.io/shutdown"
-OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
+#: Pods in a text.
+NAMED_MAX = 3
 UNREACHABLE = "node.kubernetes.io/unreachable"
 
 
@@ -209,11 +210,6 @@ def _gone(attachment: AttachmentScene, code: str, text: str) -> Cause:
             f" kubectl patch volumeattachment {name} --type=merge -p '{finalizers}'",
         )
     return Cause(code, text, do)
-
-
-def _names(labels: list[str]) -> str:
-    shown = ", ".join(labels[:3])
-    return f"{shown} and {len(labels) - 3} more" if len(labels) > 3 else shown
 
 
 def node_down(scene: Scene) -> Iterator[Cause]:
@@ -485,10 +481,11 @@ def timer_text(scene: Scene, attachment: AttachmentScene) -> str:
     users = scene.users(attachment)
     staying = [pod.label for pod in users if pod.deleted is None]
     running = [pod.label for pod in users if pod.deleted is not None and pod.running]
+    named = shortened_list(staying or running, NAMED_MAX)
     if staying:
-        return f"has not begun: {_names(staying)} uses it and is not Terminating"
+        return f"has not begun: {named} uses it and is not Terminating"
     if running:
-        return f"never begins: the statuses of {_names(running)} say Running for ever (kubernetes#65392)"
+        return f"never begins: the statuses of {named} say Running for ever (kubernetes#65392)"
     ended = [pod.deleted for pod in users if pod.deleted is not None]
     if not ended:
         return "began when its last pod was gone; no object says when"

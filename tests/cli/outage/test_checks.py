@@ -5,24 +5,28 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from ebbtide.actors.edges.kubernetes.node_view import NodeView
 from ebbtide.cli.doctor import print_findings
-from ebbtide.cli.outage.cluster_looks import LEASES_NAMESPACE, rights
+from ebbtide.cli.outage.outage_doctor import LEASES_NAMESPACE, rights
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.outage.checks import ClusterCheck, NodeCheck, SourceCheck, VolumeCheck, examine
+from ebbtide.events.outage_events import EvidenceRead
+from ebbtide.outage.checks import ClusterCheck, NodeCheck, VolumeCheck, examine
 from ebbtide.outage.configuration import ClusterApi, Ipmi, OutageConfiguration, Pool, PowerOff
 from tests.commands import same_as_golden
 from tests.deploy.rendering import rendered
 
 GOLDEN = Path(__file__).parent / "golden"
 UUID, OTHER = "4c4c4544-0042-3510-8052-b4c04f4d3132", "4c4c4544-0042-3510-8052-b4c04f4d3133"
-BMC = SourceCheck("redfish", "10.0.0.7", "on", "systemUUID", UUID)
+BMC = EvidenceRead(
+    source="redfish", name="10.0.0.7", verdict="on", begun_ns=0, identity_kind="systemUUID", identity=UUID
+)
 VIEW = NodeView("worker-1", "u", "1", "b", "True", UUID, "", "none", (), "")
 ONE = NodeCheck(VIEW, Pool(name="rack", believe=("declared",)), ("csi.example.test",), (BMC,))
 TWO = ONE._replace(
     view=VIEW._replace(name="worker-2", system_uuid=OTHER),
-    sources=(BMC._replace(name="10.0.0.8", identity=OTHER),),
+    sources=(replace(BMC, name="10.0.0.8", identity=OTHER),),
 )
 DISK = VolumeCheck("pv-1", "shop/data-db-0", "csi", "csi.example.test")
 WELL = ClusterCheck(
@@ -31,7 +35,7 @@ WELL = ClusterCheck(
 STORED = WELL._replace(volumes=(DISK,), attached={"csi.example.test": True})
 
 
-def first(sources: tuple[SourceCheck, ...] = (BMC,), alive: str = "", **fields: object) -> ClusterCheck:
+def first(sources: tuple[EvidenceRead, ...] = (BMC,), alive: str = "", **fields: object) -> ClusterCheck:
     """``fields``: of the first node's view."""
     view = VIEW._replace(**fields)  # type: ignore[arg-type]  # by name
     return WELL._replace(nodes=(ONE._replace(view=view, sources=sources, alive=alive), TWO))
@@ -87,13 +91,13 @@ BOUND = Pool(
     (WELL._replace(tolerating=("shop/calm-0",)), ["warning tolerates"]),
     (WELL._replace(unseen=("you may not",)), ["note unseen"]),
     (first(sources=()), ["warning no-source"]),
-    (first(sources=(BMC._replace(error="no answer in 10 s"),)), ["critical source-unreachable"]),
+    (first(sources=(replace(BMC, error="no answer in 10 s"),)), ["critical source-unreachable"]),
     # Another one answers.
-    (first(sources=(BMC, BMC._replace(error="401"))), ["warning source-unreachable"]),
-    (first(sources=(BMC._replace(identity_kind="none", identity=""),)), ["critical source-no-identity"]),
-    (first(sources=(BMC._replace(identity=OTHER),)), ["critical source-other-machine"]),
-    (first(sources=(BMC._replace(verdict="off"),)), ["critical source-lies"]),
-    (first(ready="False", sources=(BMC._replace(verdict="off"),)), []),
+    (first(sources=(BMC, replace(BMC, error="401"))), ["warning source-unreachable"]),
+    (first(sources=(replace(BMC, identity_kind="none", identity=""),)), ["critical source-no-identity"]),
+    (first(sources=(replace(BMC, identity=OTHER),)), ["critical source-other-machine"]),
+    (first(sources=(replace(BMC, verdict="off"),)), ["critical source-lies"]),
+    (first(ready="False", sources=(replace(BMC, verdict="off"),)), []),
     (first(system_uuid="", sources=()), ["warning no-system-uuid", "warning no-source"]),
     (first(system_uuid=OTHER, sources=()), ["critical same-uuid", "warning no-source"]),
     (first(system_uuid="0" * 8 + "-0000-0000-0000-" + "0" * 12, sources=()),
@@ -102,12 +106,12 @@ BOUND = Pool(
      ["critical changed-uuid"]),
     (WELL._replace(nodes=tuple(each._replace(view=each.view._replace(provider_id="aws:///z/i-1"))
                                for each in (ONE, TWO))), ["critical same-provider"]),
-    (first(sources=(BMC._replace(identity_kind="nodeName", identity="worker-1"),)), []),
+    (first(sources=(replace(BMC, identity_kind="nodeName", identity="worker-1"),)), []),
     # Bound by name: no UUID matters.
     (WELL._replace(nodes=tuple(each._replace(pool=BOUND, first_uuid="u", sources=(),
                                              view=each.view._replace(system_uuid=UUID))
                                for each in (ONE, TWO))), ["warning no-source"]),
-    (first(sources=(BMC._replace(identity_kind="nodeName", identity="worker-2"),)),
+    (first(sources=(replace(BMC, identity_kind="nodeName", identity="worker-2"),)),
      ["critical source-other-machine"]),
     (first(taint="other"), ["warning other-taint"]),
     (first(taint="ours"), []),
@@ -153,7 +157,7 @@ def test_how_they_are_told(capsys: pytest.CaptureFixture[str]) -> None:
         policy=False,
         tolerating=tuple(f"shop/calm-{at}" for at in range(5)),
         configuration=OutageConfiguration(pools=(HELD,)),
-        nodes=(ONE._replace(sources=(BMC._replace(identity=OTHER),)), TWO._replace(sources=())),
+        nodes=(ONE._replace(sources=(replace(BMC, identity=OTHER),)), TWO._replace(sources=())),
     )
     print_findings(examine(ill))
     same_as_golden(GOLDEN / "doctor.txt", capsys.readouterr().out)
