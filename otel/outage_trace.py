@@ -122,10 +122,6 @@ def returned(trace: OutageTrace, event: o.NodeReturned) -> None:
     trace.return_boot = event.boot_id
 
 
-def closed(trace: OutageTrace, event: o.OutageClosed) -> None:
-    trace.close()
-
-
 def proof_voided(trace: OutageTrace, event: o.ProofVoided) -> None:
     end_proofs(trace, len(trace.fold.record.statements) - 1, ((at.REASON, event.reason),))
 
@@ -204,5 +200,5 @@ OutageTrace.handlers = {
     "ProofVoided": proof_voided,
     "PodRecovered": pod_recovered,
     "Detached": detached,
-    "OutageClosed": closed,
+    "OutageClosed": lambda trace, event: trace.close(),
 }

@@ -183,11 +183,22 @@ def _place(host: str, port: int, system: str = "") -> tuple[str, int, str]:
     return str(_address(host) or host.lower().rstrip(".")), port, system
 
 
-class Redfish(Section, frozen=True):
-    """The management controllers of a pool's nodes, over HTTPS."""
+class _Controllers(Section, frozen=True):
+    """The management controllers of a pool's nodes."""
 
     username_file: Annotated[str, PATH, "Read again for each request, so that a Secret may change."]
     password_file: Annotated[str, PATH, "Like usernameFile."]
+    address: str = ""
+    addresses: dict[str, str] = {}
+
+    def address_of(self, node: str) -> str:
+        """Empty: it has none."""
+        return self.addresses.get(node) or self.address.replace(NODE_PLACE, node)
+
+
+class Redfish(_Controllers, frozen=True):
+    """The management controllers of a pool's nodes, over HTTPS."""
+
     address: Annotated[
         str,
         _URL,
@@ -227,10 +238,6 @@ class Redfish(Section, frozen=True):
         trusted = self.certificate is not None or bool(self.fingerprint)
         _check_addresses(self, trusted=trusted, system=self.system)
 
-    def address_of(self, node: str) -> str:
-        """Empty: it has none."""
-        return self.addresses.get(node) or self.address.replace(NODE_PLACE, node)
-
     def place_of(self, node: str) -> tuple[str, int, str]:
         parts = urlsplit(self.address_of(node))
         port = parts.port or (443 if parts.scheme == "https" else 80)
@@ -251,11 +258,9 @@ class Redfish(Section, frozen=True):
         )
 
 
-class Ipmi(Section, frozen=True):
+class Ipmi(_Controllers, frozen=True):
     """The same over IPMI v2.0 (RMCP+, lanplus)."""
 
-    username_file: Annotated[str, PATH, "As for redfish."]
-    password_file: Annotated[str, PATH, "As for redfish."]
     address: Annotated[str, _HOST, f"A host name or an IP address, with {NODE_PLACE} as for redfish."] = ""
     addresses: Annotated[
         dict[Annotated[str, NODE_NAME], Annotated[str, _HOST]],
@@ -276,10 +281,6 @@ class Ipmi(Section, frozen=True):
 
     def __post_init__(self) -> None:
         _check_addresses(self)
-
-    def address_of(self, node: str) -> str:
-        """Empty: it has none."""
-        return self.addresses.get(node) or self.address.replace(NODE_PLACE, node)
 
     def place_of(self, node: str) -> tuple[str, int, str]:
         return _place(self.address_of(node), self.port)

@@ -9,7 +9,7 @@ pod and of an attachment are the same for them. Above `PARTS_MAX` the oldest one
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from ebbtide.events import outage_events as o
 from ebbtide.events.base import Event, Order, parse_order_key
@@ -262,6 +262,13 @@ _ORDER_PHASES: dict[type[Order], tuple[PhaseKind, str]] = {
     o.RemoveTaint: ("untainting", "our taint is taken away"),
 }
 
+_STATEMENTS: dict[type[Event], StatementKind] = {
+    o.ProofRefused: "refused",
+    o.ProofVoided: "voided",
+    o.Contradicted: "contradicted",
+    o.ContradictionEnded: "contradiction-ended",
+}
+
 #: The phase after a failed order, by its kind: the outage waits for the next try.
 _FAILED_TEXTS: dict[str, tuple[PhaseKind, str]] = {
     "taint": ("tainting", "the taint could not be written, and is tried again"),
@@ -362,12 +369,6 @@ class OutageFold(EpisodeFold):
     def alarm(self, code: str, text: str) -> None:
         seq, at_ns, _ = self.point
         self.record.alarms.append(Alarm(at_ns=at_ns, seq=seq, code=code, text=text))
-
-    def state(self, what: StatementKind, who: str, text: str = "", until_ns: int | None = None) -> None:
-        at_ns = self.point.at_ns
-        self.record.statements.append(
-            Statement(what=what, at_ns=at_ns, who=who, text=text, until_ns=until_ns)
-        )
 
     def finish(self, boot_id: str | None = None, damage: DamageRecord | None = None) -> OutageRecord:
         """The record as it stands. Another leader continues an outage, in any boot."""
@@ -507,32 +508,24 @@ class OutageFold(EpisodeFold):
 
     @meaning(o.ProofAccepted)
     def proof_accepted(self, event: o.ProofAccepted) -> None:
+        at_ns = self.point.at_ns
         # ``until_ns`` is on this leader's clock, as the record's own stamp is.
-        until_ns = self.point.at_ns + event.until_ns - self.mono_ns
-        self.state("accepted", o.who_of(event), until_ns=until_ns)
+        until_ns = at_ns + event.until_ns - self.mono_ns
+        said = Statement(what="accepted", at_ns=at_ns, who=o.who_of(event), until_ns=until_ns)
+        self.record.statements.append(said)
 
-    @meaning(o.ProofRefused)
-    def proof_refused(self, event: o.ProofRefused) -> None:
-        self.state("refused", o.who_of(event), event.reason)
-
-    @meaning(o.ProofVoided)
-    def proof_voided(self, event: o.ProofVoided) -> None:
-        self.state("voided", "", event.reason)
-
-    @meaning(o.Contradicted)
-    def contradicted(self, event: o.Contradicted) -> None:
-        self.state("contradicted", o.who_of(event), event.what)
-
-    @meaning(o.ContradictionEnded)
-    def contradiction_ended(self, event: o.ContradictionEnded) -> None:
-        self.state("contradiction-ended", o.who_of(event), event.reason)
+    @meaning(*_STATEMENTS)
+    def stated(self, event: Any) -> None:
+        who = "" if isinstance(event, o.ProofVoided) else o.who_of(event)
+        text = event.what if isinstance(event, o.Contradicted) else event.reason
+        said = Statement(what=_STATEMENTS[type(event)], at_ns=self.point.at_ns, who=who, text=text)
+        self.record.statements.append(said)
 
     @meaning(o.EvidenceRead)
     def evidence_read(self, event: o.EvidenceRead) -> None:
         # A peer and a kubelet can only contradict: their "off" only ends a contradiction.
-        verdict = (
-            "nothing" if event.verdict == "off" and event.source in ("peer", "kubelet") else event.verdict
-        )
+        only_contradicts = event.source in ("peer", "kubelet")
+        verdict = "nothing" if event.verdict == "off" and only_contradicts else event.verdict
         known = self.identities.get(event.identity_kind, "")
         strange = event.verdict != "unknown" and event.identity and known and event.identity != known
         reason = f"{verdict}, of another machine ({event.identity})" if strange else verdict
