@@ -12,7 +12,7 @@ from ebbtide.events.messages import boot_end_text
 from ebbtide.events.record.format import visible
 from ebbtide.events.record.outage_causes import outage_cause, outage_headline, outage_seal
 from ebbtide.events.record.outage_record import OutageRecord, Subject
-from ebbtide.events.units import span, span_s
+from ebbtide.events.units import span
 from ebbtide.replay.report.markup import (
     Markup,
     counted,
@@ -52,7 +52,6 @@ def outage_report(outage: OutageRecord, lines: Iterable[Line], started: str) -> 
         "chain": chain_section("What it waited for", recovery_chain(outage)),
         "hanging": _hanging(outage),
         "proof": _proof(outage),
-        "orders": _orders(outage),
         "events": _events(outage, lines),
     }
     return whole_page(outage_headline(outage), filled("outage.html", slots), journal_footer(outage), style)
@@ -179,41 +178,6 @@ def _proof(outage: OutageRecord) -> Markup:
     if not parts:
         parts.append(tag("p", "No source has answered.", class_="none"))
     return section("proof", "Proof", *parts)
-
-
-def _orders(outage: OutageRecord) -> Markup:
-    parts = []
-    rows = [
-        (
-            each.what,
-            moment(each.began_ns),
-            "–" if each.ended_ns is None else span(each.ended_ns - each.began_ns),
-            (each.result or "open") + (f": {each.reason}" if each.reason else ""),
-        )
-        for each in outage.orders
-    ]
-    if rows:
-        parts.append(table("Orders about the Node", ("What", "Began", "Took", "Result"), rows))
-    leaders = [
-        (each.replica, "before" if each.at_ns is None else moment(each.at_ns), each.version)
-        for each in outage.leaders
-    ]
-    if leaders:
-        parts.append(table("Leaders that wrote it", ("Replica", "Started", "Version"), leaders))
-    settings = outage.settings
-    parts.append(
-        table(
-            "What applied",
-            ("Setting", "Value"),
-            [
-                ("Effect", settings.effect),
-                ("Dry run", "yes" if settings.dry_run else "no"),
-                ("A proof counts for", span_s(settings.proof_seconds)),
-                ("Reminders every", span_s(settings.reminder_seconds)),
-            ],
-        )
-    )
-    return section("orders", "Orders and leaders", *parts)
 
 
 def _events(outage: OutageRecord, lines: Iterable[Line]) -> Markup:

@@ -31,7 +31,7 @@ from ebbtide.actors.hang import TEXTS, detach_hang, pod_hang
 from ebbtide.actors.outage_proof import OTHER_BOOT, OTHER_MACHINE, OUTLIVED, taint_is_final
 from ebbtide.cli.common.guard import Refused
 from ebbtide.cli.outage.outage_common import Cluster, Look, age_seconds, ago, alive_by, leader_of, see_node
-from ebbtide.cli.outage.outage_summary import OutageSummary, newest_outage, summary_of
+from ebbtide.cli.outage.outage_status import OutageSummary, newest_outage, summary_of
 from ebbtide.events.messages import shortened_list
 from ebbtide.events.units import short_span
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from ebbtide.cli.common.output import show
 from ebbtide.cli.outage.outage_explain import explanation, lines
-from ebbtide.cli.outage.outage_summary import OutageSummary, summary_of
+from ebbtide.cli.outage.outage_status import OutageSummary, summary_of
 from ebbtide.cli.outage.reasons import (
     AttachmentScene,
     NodeScene,

@@ -12,7 +12,7 @@ from ebbtide.actors.edges.kubernetes.config_maps import PREFIX, ConfigMapStorage
 from ebbtide.cli.common.output import show
 from ebbtide.cli.outage import outage_status as verbs
 from ebbtide.cli.outage.outage_common import Cluster, Leading
-from ebbtide.cli.outage.outage_summary import (
+from ebbtide.cli.outage.outage_status import (
     Controller,
     NodeNow,
     OutageStatus,
