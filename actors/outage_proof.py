@@ -19,7 +19,7 @@ is this process's own. A new leader begins without a proof, with its own start a
 
 from __future__ import annotations
 
-from typing import Literal, cast, get_args
+from typing import Literal, TypeVar, cast, get_args
 
 import msgspec
 from msgspec.structs import replace
@@ -45,6 +45,7 @@ NAME = "ProofActor"
 
 Reading = Literal["idle", "asking", "pausing"]
 ProofStatus = Literal["open", "proved", "contradicted"]
+T = TypeVar("T")
 
 #: Between two readings of the sources. A forced restart shows Off for less than this.
 READ_PAUSE_NS = 5 * NS_PER_SECOND
@@ -66,6 +67,8 @@ STATED: tuple[o.Source, ...] = ("certificate", "declared", "cloud-taint")
 CONTRADICTION_NS = 600 * NS_PER_SECOND
 #: How long a person's statement counts by default.
 DECLARED_NS = 3600 * NS_PER_SECOND
+#: A kubelet can write statements under any number of names, and a pool has fewer sources.
+NAMES_MAX = 16
 
 #: By the scheme of the Node's providerID, the only state in which the provider's controller sets the shutdown
 #: taint (docs/outage.md has the sources). Others set it while the machine still stops, or for one that keeps
@@ -141,10 +144,9 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
 
     def read(self, event: o.NodeRead) -> Machine:
         """The controller's record is older than this journal."""
-        first = event.first_uuid or self.first_uuid
         return Machine(
             system_uuid=event.system_uuid or self.system_uuid,
-            first_uuid=first or ("" if is_junk(event.system_uuid) else event.system_uuid),
+            first_uuid=event.first_uuid or self.first_uuid or event.system_uuid,
             same_uuid_node=event.same_uuid_node,
             provider_id=event.provider_id or self.provider_id,
             same_provider_node=event.same_provider_node,
@@ -264,6 +266,11 @@ def _transitions() -> Transitions:
 # fmt: on
 
 
+def _with(found: dict[kinds.ProofSource, T], who: str, said: T) -> dict[kinds.ProofSource, T]:
+    """The newest ones."""
+    return dict([*((each, known) for each, known in found.items() if each != who), (who, said)][-NAMES_MAX:])
+
+
 # --- a source's answer --------------------------------------------------------------------------
 
 
@@ -356,7 +363,7 @@ def _says_off(state: ProofState, event: o.EvidenceRead, who: str, now: int) -> R
         if state.refused.get(who) == why:
             return state, ()
         refused = o.ProofRefused(source=event.source, name=event.name, reason=why)
-        return replace(state, refused={**state.refused, who: why}), [refused]
+        return replace(state, refused=_with(state.refused, who, why)), [refused]
     # A source that reported on and now reports off has withdrawn its contradiction.
     state, ended = _ended(state, tuple(each for each in state.on if each == who), SAYS_OTHERWISE)
     if event.source in NO_PROOF:
@@ -375,7 +382,7 @@ def _says_off(state: ProofState, event: o.EvidenceRead, who: str, now: int) -> R
         )
         until_ns = declaration.until_ns
         if known is None:
-            state = replace(state, declared={**state.declared, who: declaration})
+            state = replace(state, declared=_with(state.declared, who, declaration))
     elif event.source == "cloud-taint":
         state = replace(state, cloud_marks=(state.lease_mark, state.status_mark))
     said = Off(

@@ -22,7 +22,6 @@ from ebbtide.actors.edges.kubernetes.config_maps import METADATA_LIST, PART_META
 from ebbtide.actors.edges.kubernetes.known_pods import NAME_MAX
 from ebbtide.actors.edges.kubernetes.node_view import KEY_CHARACTERS, ClusterView, machine_keys
 from ebbtide.actors.interfaces import WARNING, Tell
-from ebbtide.actors.outage_proof import is_junk
 from ebbtide.events import bounds
 
 LABEL, DATA = "ebbtide.dev/first-uuids", "first-uuids.json"
@@ -132,9 +131,9 @@ class FirstUuids:
         for node in self._view.there():
             keys = machine_keys(node)
             there.update(keys)
-            uuid = "" if is_junk(node.system_uuid) else node.system_uuid
-            # The UID counts first: it is older than a providerID that was set later.
-            if keys[0] not in first and (known := first.get(keys[-1], uuid)):
+            # The UID counts first: it is older than a providerID that was set later. Also firmware's default:
+            # else a kubelet could name any free machine after it.
+            if keys[0] not in first and (known := first.get(keys[-1], node.system_uuid)):
                 first[keys[0]] = known
         gone = [key for key in first if key not in there]
         for key in gone[: max(0, len(first) - MACHINES_MAX)]:

@@ -6,6 +6,7 @@ journal at rest with a mark: the next leader need not open it.
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import time
@@ -17,7 +18,7 @@ import trio
 
 from ebbtide import __version__
 from ebbtide.actors.edges.kubernetes.api_calls import ApiCaller
-from ebbtide.actors.edges.kubernetes.config_maps import ConfigMapStorage, TooLarge
+from ebbtide.actors.edges.kubernetes.config_maps import JOURNAL_BYTES_MAX, ConfigMapStorage, TooLarge
 from ebbtide.actors.edges.kubernetes.node_view import ClusterView, NodeEdge
 from ebbtide.actors.interfaces import NOTICE, WARNING, Clock, Edge, Tell
 from ebbtide.actors.outage import OUTAGE, WELL, OutageState
@@ -31,6 +32,7 @@ from ebbtide.events.outage_events import LeaderStarted, NodeDeleted, NodeRead, O
 from ebbtide.events.reader import History
 from ebbtide.events.recovery import ForeignJournal, Verdict, refuse_foreign
 from ebbtide.events.segment import JOURNAL_ID_BYTES, OUTAGE_LOGIC, Identity
+from ebbtide.events.units import size_text
 from ebbtide.events.writer import Writer
 from ebbtide.log import LineContext, Log, Report, TraceIds, journald_fields
 from ebbtide.outage.first_uuids import FirstUuids
@@ -41,6 +43,7 @@ from ebbtide.replay.replayer import Replayer
 #: node that is back states how its last boot ended: within 40 s, and 30 s more after a failed write.
 REST_SECONDS = 120.0
 LOOK_SECONDS = 1.0
+FULL = f"the journal has more than {size_text(JOURNAL_BYTES_MAX)}"
 
 
 @runtime_checkable
@@ -218,6 +221,8 @@ class Follower:
         shared, source = self._shared, self._storage.source
         fresh_id = os.urandom(JOURNAL_ID_BYTES)
         try:
+            if self._storage.is_full:
+                raise TooLarge(errno.EFBIG, FULL)
             recovered = await self._storage.call(recover_outages, [source], self.node_uid, fresh_id)
         except (Unreadable, TooLarge) as error:
             # Begin beside it: the Node has the taint.
@@ -278,8 +283,10 @@ class Follower:
             self._begin_segment()
 
     async def _keep_small(self) -> None:
-        """Remove closed outages beyond the limits."""
+        """Remove closed outages beyond the limits, and what an earlier leader left."""
         try:
+            if await self._writer.wait_synced(self.system.next_seq - 1):
+                await self._storage.delete_excluded()
             for name in await trim(
                 [self._storage], time.time_ns(), self.system.episode or None, OUTAGE_LIMITS
             ):
@@ -298,7 +305,9 @@ class Follower:
                 calm_since = math.inf
             else:
                 calm_since = min(calm_since, now)
-            if now - calm_since >= REST_SECONDS:
+            if self._storage.is_full:
+                self._lost = FULL
+            if self._lost or now - calm_since >= REST_SECONDS:
                 break
             with trio.move_on_after(LOOK_SECONDS):
                 await self._ended.wait()

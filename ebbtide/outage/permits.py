@@ -27,6 +27,7 @@ from ebbtide.events import bounds
 from ebbtide.events.base import Order
 from ebbtide.events.outage_events import BrakeLimit, NodesCounted, RequestPermit, ReturnPermit
 from ebbtide.outage.configuration import OutageConfiguration
+from ebbtide.outage.outage_follower import in_trouble
 
 #: A refused node asks again after 15 s, unless it is back or has lost its proof.
 WAITS_SECONDS_MAX = 20.0
@@ -40,12 +41,12 @@ SEES_SECONDS_MAX = 2.0
 CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 ZONE = "topology.kubernetes.io/zone"
 
-BUDGETS_PATH = "/apis/policy/v1/poddisruptionbudgets"
-#: Each has a few KiB; anyone may write 1.5 MB into theirs.
+#: Each has a few KiB, and may have 1.5 MB.
 PART_BUDGETS = 25
 ETCD = "etcd"
-#: Only administrators create objects there.
+#: Only administrators create objects there. A tenant may bind a pod of any name to a control-plane node.
 ETCD_NAMESPACES = ("kube-system", "openshift-etcd")
+BUDGETS_PATHS = [f"/apis/policy/v1/namespaces/{each}/poddisruptionbudgets" for each in ETCD_NAMESPACES]
 BUDGETS_UNREAD = "the PodDisruptionBudgets cannot be read, and this is a control-plane node"
 
 
@@ -92,7 +93,8 @@ _decoder = msgspec.json.Decoder(ListPart[BudgetObject])
 def project_budget(found: BudgetObject) -> EtcdBudget | None:
     """None: its name, namespace and selector do not have the word."""
     meta, status = found.metadata, found.status
-    if ETCD not in meta.name + meta.namespace and ETCD.encode() not in bytes(found.spec.selector):
+    named = ETCD in meta.name + meta.namespace or ETCD.encode() in bytes(found.spec.selector)
+    if not named or meta.namespace not in ETCD_NAMESPACES:
         return None
     return EtcdBudget(
         meta.namespace, status.disruptions_allowed, status.current_healthy, status.desired_healthy
@@ -100,19 +102,14 @@ def project_budget(found: BudgetObject) -> EtcdBudget | None:
 
 
 def etcd_allows(budgets: Iterable[EtcdBudget | None], pods: Iterable[PodView] = ()) -> bool:
-    """Does each PodDisruptionBudget of etcd allow that this node goes? Anyone may write the word into their
-    own namespace's: it counts with an etcd pod on this node (``pods``: the node's own). A member that is not
-    Ready is in the budget's numbers already: then the others have to be enough.
+    """Does each PodDisruptionBudget of etcd allow that this node goes? ``pods``: the node's own. A member
+    that is not Ready is in the budget's numbers already: then the others have to be enough.
     """
-    members = [each for each in pods if ETCD in each.name]
-    places = {*ETCD_NAMESPACES, *(each.namespace for each in members)}
-    down = {each.namespace for each in members if not each.ready}
-    for each in budgets:
-        if each is None or each.namespace not in places or each.allowed > 0:
-            continue
-        if each.namespace not in down or not each.healthy >= each.desired > 0:
-            return False
-    return True
+    down = {each.namespace for each in pods if ETCD in each.name and not each.ready}
+    return all(
+        each is None or each.allowed > 0 or (each.namespace in down and each.healthy >= each.desired > 0)
+        for each in budgets
+    )
 
 
 async def ask_etcd(caller: ApiCaller, pods: Iterable[PodView]) -> bool:
@@ -124,8 +121,10 @@ async def ask_etcd(caller: ApiCaller, pods: Iterable[PodView]) -> bool:
             raise Unanswered(answer_text(answer))
         return answer
 
-    path = partial(listed_path, BUDGETS_PATH)
-    budgets, _ = await list_in_parts(ask, path, _decoder, project_budget, PART_BUDGETS)
+    budgets: list[EtcdBudget | None] = []
+    for path in BUDGETS_PATHS:
+        listed = partial(listed_path, path)
+        budgets += (await list_in_parts(ask, listed, _decoder, project_budget, PART_BUDGETS))[0]
     return etcd_allows(budgets, pods)
 
 
@@ -256,9 +255,14 @@ class Permits:
         self._elsewhere.discard(node)
 
     def count(self, asks: str, key: str = "", ahead: int = 0, *, etcd: bool = True) -> NodesCounted:
+        """Another's taint takes a place while the node has a follower: only that returns it."""
         now = trio.current_time()
         others = [each for each in self._view.there() if each.name != asks]
-        tainted = {each.name for each in others if each.taint != "none" and each.ready != "True"}
+        tainted = {
+            each.name
+            for each in others
+            if each.taint != "none" and each.ready != "True" and in_trouble(self._view, each.name, each.uid)
+        }
         return count_nodes(
             self._configuration,
             self._view.of(asks).node,

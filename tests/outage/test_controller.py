@@ -13,6 +13,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from ebbtide.actors.edges.kubernetes import config_maps
 from ebbtide.actors.edges.kubernetes.api_calls import (
     BURST,
     LEASES_PATH,
@@ -34,7 +35,13 @@ from ebbtide.actors.edges.kubernetes.lease_requests import (
     RequestsEdge,
     RequestsView,
 )
-from ebbtide.actors.edges.kubernetes.node_view import ClusterView, Declared, LeaseView, NodeView
+from ebbtide.actors.edges.kubernetes.node_view import (
+    REPORT_SECONDS,
+    ClusterView,
+    Declared,
+    LeaseView,
+    NodeView,
+)
 from ebbtide.actors.edges.proof_sources.proof_source import SourcesEdge
 from ebbtide.actors.edges.proof_sources.remediators import KINDS, LIST_EVERY_SECONDS
 from ebbtide.actors.interfaces import Edge, Effect, Ending, Outlet
@@ -297,6 +304,25 @@ async def test_a_node_that_is_back_writes_little(autojump_clock: MockClock) -> N
         await server.renew_for(HOUR_SECONDS)
         assert server.creates - before < 10
         assert led.count(outage_events.OutageClosed) == 0
+
+
+async def test_a_kubelet_that_reports_without_an_end(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its journal begins anew at a bound, and the old objects are deleted; its outage goes on."""
+    monkeypatch.setattr(config_maps, "JOURNAL_BYTES_MAX", 2**18)
+    async with leading(ready="Unknown") as (server, led):
+        seconds, per_second = 90, 10
+        for at in range(seconds * per_second):
+            server.put(volumes_in_use=(f"{at:0500}",) * 20)
+            await trio.sleep(1 / per_second)
+        assert led.count(outage_events.NodeRead) <= seconds / REPORT_SECONDS
+        assert len([line for line in led.told if "going on without its history" in line]) > 2
+        stored = sum(len(str(each["binaryData"])) for each in server.objects.values())
+        assert stored < 3 * 2**18
+        await trio.sleep(AGAIN_SECONDS)
+        server.put(boot_id="b2", ready="True", status_mark="s2")
+        await led.until(outage_events.OutageClosed)
 
 
 class Breaks(Rest):

@@ -1,4 +1,6 @@
-"""The record of each machine's first systemUUID, and what a lying kubelet gets past a change of leader."""
+"""The record of each machine's first systemUUID, and what a lying kubelet gets past a change of leader, or
+takes of its memory.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,11 @@ import trio
 from trio.testing import MockClock
 
 from ebbtide.actors.edges.kubernetes.node_view import ClusterView, NodeView, machine_keys
-from ebbtide.actors.outage_proof import JUNK_UUIDS, is_junk
+from ebbtide.actors.outage_proof import JUNK_UUIDS, NAMES_MAX, PROOF, ProofState, is_junk
+from ebbtide.actors.system import System
+from ebbtide.events import outage_events as o
+from ebbtide.events.base import NS_PER_SECOND, Fact, Stamp
+from ebbtide.events.segment import OUTAGE_LOGIC
 from ebbtide.outage import first_uuids
 from ebbtide.outage.first_uuids import LOOK_SECONDS, FirstUuids
 from ebbtide.replay.sim.scenario import Draws
@@ -48,7 +54,9 @@ class Leading:
 
 
 async def test_the_first_uuid_outlives_leaders_and_nodes(autojump_clock: MockClock) -> None:
-    """By the providerID, which outlives its Node; without one by the Node's UID. Junk is not recorded."""
+    """By the providerID, which outlives its Node; without one by the Node's UID. Also junk: after it the
+    kubelet could name any free machine.
+    """
     server = ConfigMaps(Draws(1))
     honest, metal, junk = node("a", "u1", "aws:///z/i-1"), node("m", "u5"), node("j", JUNK)
     one = Leading(server, honest, metal, junk)
@@ -60,6 +68,7 @@ async def test_the_first_uuid_outlives_leaders_and_nodes(autojump_clock: MockClo
     assert (two.first(lying), two.first(again), two.first(honest)) == ("u1", "u1", "")
     assert two.first(metal._replace(system_uuid="u6")) == "u5"
     assert two.first(metal._replace(system_uuid="u6", uid="another")) == two.first(junk) == ""
+    assert two.first(junk._replace(system_uuid="u7")) == JUNK
     # The new Node is known now; the lower numbers are gone. The controller's policy allows that name.
     (name,) = server.objects
     assert name == "ebbtide-outage-machines-0000000002"
@@ -185,3 +194,27 @@ def test_the_other_byte_order_is_the_same_uuid() -> None:
     assert is_junk("78563412-3412-7856-90ab-cddeefaabbcc")
     assert all(map(is_junk, JUNK_UUIDS))
     assert not is_junk(a.system_uuid)
+
+
+@pytest.mark.parametrize("boot", ["b1", "another"])
+def test_statements_under_ever_new_names(boot: str) -> None:
+    """Each one accepted and voided by a heartbeat, or refused: the actor keeps a few."""
+    system = System(logic=OUTAGE_LOGIC)
+
+    def step(fact: Fact) -> None:
+        now_ns = system.next_seq * NS_PER_SECOND
+        system.step(fact, Stamp(now_ns, now_ns))
+
+    step(o.LeaderStarted(version="0", replica="r", node="a", node_uid="u"))
+    step(o.NodeRead(uid="u", boot_id="b1", ready="Unknown", resource_version="1", lease_mark="m0"))
+    for at in range(5 * NAMES_MAX):
+        said: Any = {"identity_kind": "nodeUID", "identity": "u", "boot_id": boot, "mark": f"m{at}"}
+        begun_ns = (system.next_seq + 1) * NS_PER_SECOND
+        step(o.EvidenceRead(source="declared", name=f"p{at}", verdict="off", begun_ns=begun_ns, **said))
+        if boot == "b1":
+            step(o.HeartbeatSeen(mark=f"m{at + 1}"))
+        step(o.EvidenceRead(source="declared", name=f"p{at}", verdict="unknown", begun_ns=begun_ns))
+    state = system.slots[PROOF.name, ""].state
+    assert isinstance(state, ProofState)
+    kept = (NAMES_MAX, 0) if boot == "b1" else (0, NAMES_MAX)
+    assert (len(state.declared), len(state.refused)) == kept

@@ -68,7 +68,9 @@ HOLE_BYTES_MAX = 1024 * 1024
 #: Of one journal in memory. A week's outage takes 1 MiB.
 JOURNAL_BYTES_MAX = 32 * 1024 * 1024
 #: Each takes a kilobyte, however small it is.
-PIECES_MAX = 32_768
+PIECES_MAX, PIECE_BYTES = 32_768, 1024
+#: Later ones are forged, since 20 a second take 14 years. Behind one a leader would have no number left.
+NUMBER_MAX = 9 * 10**9
 #: Most outages fit one answer.
 PART_PIECES = 100
 #: While the API server is away. A hundred journals wait together.
@@ -151,7 +153,7 @@ def chains_of(pieces: Iterable[Piece]) -> list[list[Piece]]:
     tips: dict[str, list[Piece]] = {}
     seen: set[str] = set()
     for piece in pieces:
-        if piece.hash in seen:
+        if piece.hash in seen or piece.number > NUMBER_MAX:
             continue
         seen.add(piece.hash)
         if (chain := tips.pop(piece.after, None)) is None:
@@ -192,9 +194,13 @@ class Pieces:
                 self._found = [each._replace(data=b"") for each in self._found[-PIECES_MAX // 2 :]]
                 self._bytes = 0
 
+    def ours(self) -> list[Piece]:
+        """Also what retention has left."""
+        return chain_of(self._found)
+
     def chain(self) -> list[Piece]:
         """From the journal's first piece on."""
-        found = chain_of(self._found)
+        found = self.ours()
         return [each for each in found if each.number >= found[-1].first]
 
     @property
@@ -428,8 +434,10 @@ class ConfigMapStorage:
         self.fenced = False
         self._path = maps_path(namespace)
         self._source = ConfigMapSource(_location(namespace, node_uid))
-        #: By number, without data.
+        #: By number, without data; also what is to be deleted.
         self._index: dict[int, Piece] = {}
+        #: Of the journal, as objects.
+        self._bytes = 0
         #: 0 before the journal was read.
         self._next = 0
         self._last = self._proved = (0, "")
@@ -456,7 +464,8 @@ class ConfigMapStorage:
             return
         read = await self._read()
         chain = read.chain()
-        self._index = {each.number: each._replace(data=b"") for each in chain}
+        self._index = {each.number: each._replace(data=b"") for each in read.ours()}
+        self._bytes = sum(len(each.data) + PIECE_BYTES for each in chain)
         if chain:
             self._last = self._proved = (chain[-1].number, chain[-1].uid)
             self._first = self._said_first = chain[-1].first
@@ -466,7 +475,7 @@ class ConfigMapStorage:
 
     def begin_anew(self) -> None:
         """The next piece is the journal's first."""
-        self._first = self._next
+        self._first, self._bytes = self._next, 0
         self._source.load(Pieces())
 
     async def release(self) -> None:
@@ -529,6 +538,7 @@ class ConfigMapStorage:
                     piece = piece._replace(number=read.free_after(piece.number)).hashed()
         self._next, self._last, self._said_first = piece.number + 1, (piece.number, found.uid), first
         self._hash, self._index[piece.number] = piece.hash, found._replace(data=b"")
+        self._bytes += len(data) + PIECE_BYTES
 
     async def confirm(self) -> None:
         """Confirm that the next leader will read all that was appended. Raises Fenced, OSError."""
@@ -562,6 +572,10 @@ class ConfigMapStorage:
         if newest >= self._proved[0]:
             raise OSError(errno.EBUSY, "the journal's last segment stays", name)
         self._first = max(self._first, newest + 1)
+        await self.delete_excluded()
+
+    async def delete_excluded(self) -> None:
+        """Delete what the newest piece excludes. Raises OSError."""
         for number in sorted(each for each in self._index if each < self._said_first):
             ours = {"preconditions": {"uid": self._index[number].uid}}
             call = api.ApiCall(self._caller, bounds.now.api_unhurried_seconds, "")
@@ -590,6 +604,11 @@ class ConfigMapStorage:
                     ask, self._namespace, f"{NODE_LABEL}={self._node_uid}", found.add, PART_PIECES
                 )
                 return found
+
+    @property
+    def is_full(self) -> bool:
+        """A kubelet can write reports without an end: the journal begins anew."""
+        return self._bytes > JOURNAL_BYTES_MAX
 
     @property
     def blocked(self) -> str:
@@ -648,7 +667,7 @@ async def list_journals(caller: api.ApiCaller, namespace: str) -> list[StoredJou
     found: dict[str, list[Piece]] = {}
 
     def take(piece: Piece) -> None:
-        if piece.number and _UID.fullmatch(piece.node_uid):
+        if 0 < piece.number <= NUMBER_MAX and _UID.fullmatch(piece.node_uid):
             found.setdefault(piece.node_uid, []).append(piece)
 
     ask = partial(caller.call, "GET", seconds_max=bounds.now.api_try_seconds, accept=METADATA_LIST)

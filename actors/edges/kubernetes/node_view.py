@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from functools import partial
 from hashlib import sha256
+from ipaddress import ip_address
 from time import strptime
 from typing import NamedTuple, Protocol, TypeVar
 from urllib.parse import quote
@@ -55,6 +56,8 @@ MACHINE_ANNOTATION, MACHINE_NAMESPACE_ANNOTATION = (
 PART_NODES, PART_LEASES = 100, 500
 #: A thousand nodes renew a hundred leases a second.
 GATHER_SECONDS = 0.25
+#: Between two reports of one Node: a kubelet can write 256 KiB again and again, and each is recorded.
+REPORT_SECONDS = 0.5
 #: A kubelet renews after this part of the lease (``renewIntervalFraction``), plus at most 4 % and a busy
 #: server's delay. The sources are asked after so many intervals, twice 5 s apart: later, the proof would
 #: delay the cure.
@@ -63,6 +66,8 @@ RENEWAL_FRACTION, MISSED_RENEWALS = 0.25, 1.15
 LEASE_SECONDS = 40
 
 KUBELET_PORT = 10250
+#: Dual-stack nodes have two.
+ADDRESSES_MAX = 4
 #: An account or a mail address.
 PERSON = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}")
 #: A person can declare it again.
@@ -75,8 +80,8 @@ KEY_CHARACTERS = 32
 READY: dict[object, Ready] = {"True": "True", "False": "False", "Unknown": "Unknown"}
 
 
-#: It has some 300 characters.
-LAST_BOOT_CHARACTERS_MAX = 1024
+#: It has some 300 characters, and a person's statement a reason.
+LAST_BOOT_CHARACTERS_MAX, DECLARED_CHARACTERS_MAX = 1024, 4096
 _OBJECT = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 NOTED_BOOT_CHARACTERS_MAX = 64
 #: The year 2242: later nanoseconds do not fit a record.
@@ -204,7 +209,7 @@ def read_declared(node: api.ApiNode, annotation: str = DECLARED_ANNOTATION) -> D
     """An unreadable one is reported, since its author waits."""
     if annotation not in node.metadata.annotations:
         return None
-    said = read_annotation(node, annotation, Declared)
+    said = read_annotation(node, annotation, Declared, DECLARED_CHARACTERS_MAX)
     if said is None:
         return Declared(problem="the annotation is no JSON object with uid, boot, mark, by and seconds")
     if not PERSON.fullmatch(said.by):
@@ -237,8 +242,16 @@ def read_last_boot(node: api.ApiNode) -> LastBootStated | None:
     )
 
 
+def is_address(text: str) -> bool:
+    """A kubelet may also write names: a slow name server would hold all threads."""
+    with suppress(ValueError):
+        return bool(ip_address(text))
+    return False
+
+
 def project_node(node: api.ApiNode) -> NodeView:
     note, state = read_note(node), node.status
+    internal = [each for each in state.addresses if each.type == "InternalIP"]
     ready = api.find_condition(state.conditions, "Ready") or {}
     taints = [taint for taint in node.spec.taints if taint.get("key") == OUT_OF_SERVICE]
     ours = any(is_our_taint(taint, note) for taint in taints)
@@ -251,12 +264,12 @@ def project_node(node: api.ApiNode) -> NodeView:
         ready=READY.get(ready.get("status"), ""),
         # Firmware and kubelet write it differently.
         system_uuid=state.node_info.system_uuid[:NAME_MAX].lower(),
-        provider_id=node.spec.provider_id,
+        provider_id=node.spec.provider_id[:UNIQUE_MAX],
         taint="ours" if ours else "other" if taints else "none",
         volumes_in_use=tuple(each[:UNIQUE_MAX] for each in state.volumes_in_use[:IN_USE_MAX]),
         status_mark=mark if isinstance(mark, str) else "",
         labels={sys.intern(name): sys.intern(value) for name, value in node.metadata.labels.items()},
-        addresses=tuple(each.address for each in state.addresses if each.type == "InternalIP"),
+        addresses=tuple(each.address for each in internal if is_address(each.address))[:ADDRESSES_MAX],
         port=state.daemon_endpoints.kubelet_endpoint.port or KUBELET_PORT,
         cloud_off=any(taint.get("key") == CLOUD_SHUTDOWN for taint in node.spec.taints),
         certificate=read_certificate(node),
@@ -611,6 +624,7 @@ class NodeEdge(Edge):
         self._node, self._uid = node, node_uid
         self._writer = NodeWriter(caller, node, NOTE_ANNOTATION)
         self._told: Look | None = None
+        self._told_at = -math.inf
         self._gone = False
         self._missed: str | None = None
         self._telling = trio.Lock()
@@ -638,6 +652,7 @@ class NodeEdge(Edge):
             silent_at = math.inf if self._gone or mark == self._missed else self._view.silent_at(self._node)
             with trio.move_on_at(silent_at):
                 await news.wait()
+                await trio.sleep_until(self._told_at + REPORT_SECONDS)
                 continue
             # The last renewal before the missed one.
             await self._tell(outlet)
@@ -655,6 +670,7 @@ class NodeEdge(Edge):
             facts = facts_between(self._told, now, asked=asked)
             self._told = now
             if facts:
+                self._told_at = trio.current_time()
                 await outlet.put(*facts)
 
     def _look(self) -> Look:

@@ -127,8 +127,6 @@ class StatementsEdge(Edge):
                 await news.wait()
 
 
-#: Dual-stack nodes have two.
-ADDRESSES_MAX = 4
 #: In DER: the type commonName, then a UTF8String or a PrintableString with its length.
 _COMMON_NAME = re.compile(rb"\x06\x03\x55\x04\x03[\x0c\x13](.)", re.DOTALL)
 
@@ -145,7 +143,7 @@ class KubeletSource:
 
     A TLS handshake with its port is enough and needs no rights. The certificate is not verified: a false
     answer only delays the cure. Any kubelet may list this Node's address as its own, so an answer there
-    counts unless the certificate names such another Node.
+    counts unless the certificate names only such another Node (an authority's name may be a Node's).
     """
 
     source: Source = "kubelet"
@@ -162,9 +160,9 @@ class KubeletSource:
         node = self._view.of(self._node).node
         if node is None or node.uid != machine.node_uid or not node.addresses:
             return None
-        seconds = bounds.now.source_kubelet_seconds / min(len(node.addresses), ADDRESSES_MAX)
+        seconds = bounds.now.source_kubelet_seconds / len(node.addresses)
         error = ""
-        for address in node.addresses[:ADDRESSES_MAX]:
+        for address in node.addresses:
             try:
                 with trio.fail_after(seconds):
                     plain = await trio.open_tcp_stream(address, node.port)
@@ -181,7 +179,7 @@ class KubeletSource:
             else:
                 # A later machine may have got the address.
                 others = {each.name for each in self._view.there() if address in each.addresses} - {node.name}
-                if named.isdisjoint(others):
+                if node.name in named or named.isdisjoint(others):
                     return Said("on", "nodeUID", machine.node_uid)
                 error = "another Node has its address"
         return Said("unknown", error=error)

@@ -266,6 +266,20 @@ async def test_a_whole_piece_behind_a_gap_is_no_record(autojump_clock: MockClock
     assert (verdict.state, len(raws)) == ("intact", writer.last_seq)
 
 
+async def test_a_forged_number_leaves_room(autojump_clock: MockClock) -> None:
+    """Whole, under the last number there is, and older than the journal. Behind it no leader could write."""
+    server, number, segment = ConfigMaps(Draws(1)), 10**10 - 1, segment_file_name(1, JOURNAL_ID)
+    made = Piece(number, number, "", segment, 0, b"x", "evil", 0, node_uid=UID).hashed()
+    words = {"first": str(number), "segment": segment, "after": "", "hash": made.hash}
+    server.objects[name(number)] = forged(name(number), created="2025-01-01T00:00:00Z", **words)
+    assert await list_journals(server, "ebbtide") == []
+    for each in ("one", "two"):
+        async with leading(storage(server, each)) as (writer, _):
+            await write_steps(writer, 3, synced=True)
+    raws, verdict = await read(storage(server))
+    assert (verdict.state, len(raws)) == ("intact", writer.last_seq)
+
+
 async def test_a_real_leader_fences_among_forged_numbers(autojump_clock: MockClock) -> None:
     server = ConfigMaps(Draws(1))
     async with leading(storage(server, "one")) as (first, _):

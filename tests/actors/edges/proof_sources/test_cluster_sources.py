@@ -118,6 +118,23 @@ def test_a_persons_word_that_cannot_be_read_is_told(said: Any, problem: str) -> 
     assert read == Declared("u", "b1", "l1", "ann@example.test", 600)
 
 
+def test_what_a_kubelet_writes_about_itself_is_bounded() -> None:
+    """Each report of the Node would record it. A slow name server would hold the threads of all sources."""
+    words = ("evil.example.test", "", "10.0.0.1", "10.1", "::1", *(f"10.0.1.{at}" for at in range(9)))
+    addresses = [{"type": "InternalIP", "address": each} for each in words]
+    long = 100_000 * "x"
+    info = {"systemUUID": long, "bootID": long}
+    found = projected(
+        {DECLARED_ANNOTATION: {**DECLARED, "at": long}},
+        spec={"providerID": long},
+        status={"addresses": addresses, "nodeInfo": info},
+    )
+    assert found.addresses == ("10.0.0.1", "::1", "10.0.1.0", "10.0.1.1")
+    assert found.declared is not None
+    assert found.declared.problem
+    assert len(msgspec.json.encode(found)) < 4096
+
+
 # --- telling --------------------------------------------------------------------------------------
 
 
@@ -383,6 +400,8 @@ async def test_who_has_no_address_or_is_another_is_not_asked() -> None:
     ("m@1700000000", True), ("system:node:m", True),
     # It says that it has this address; a certificate of a person's may name no node.
     ("n@1700000000", False), ("system:node:n", False), ("kubelet", False),
+    # Both: the other one may have the name of the certificate's authority.
+    ("n@1\x06\x03U\x04\x03\x0c\x01m", False),
 ])  # fmt: skip
 async def test_an_address_that_another_node_has_too(named: str, is_it: bool) -> None:
     """The other node answers, or a kubelet took the address of a live one to silence it."""
