@@ -150,6 +150,10 @@ async def lock_machine(bus_address: str, service: ServiceManager, tell: Tell) ->
                     await trio.lowlevel.wait_readable(connected)
             if await _stays_free(name) and not await _goes_down(bus_address):
                 lock = take_machine_lock(name)
+                # A daemon listens at once, and has room.
+                if lock is None and await _stays_free(name):
+                    tell(4, "a process that takes no connection has the machine's lock: ignoring it")
+                    break
         nursery.cancel_scope.cancel()
     if lock is not None:
         tell(4, "the other Ebbtide has ended: this one protects the machine now")

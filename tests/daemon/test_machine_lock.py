@@ -128,6 +128,18 @@ async def test_another_user_does_not_block_it(machine: Machine, monkeypatch: pyt
     assert machine.lines == ["process 7: mallory, uid 4242, has taken the machine's lock: ignoring it"]
 
 
+async def test_a_name_that_is_only_bound_does_not_block_it(
+    machine: Machine, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Any user can do it: it shows no credentials."""
+    with socket.socket(socket.AF_UNIX) as taken:
+        taken.bind(machine_lock_name(machine.address))
+        await machine.wait()
+    assert not machine.locks
+    assert machine.lines == ["a process that takes no connection has the machine's lock: ignoring it"]
+    assert trio.current_time() <= 3 * TAKEOVER_SECONDS
+
+
 async def test_many_looks_leave_the_queue_empty(
     machine: Machine, autojump_clock: trio.testing.MockClock
 ) -> None:
