@@ -310,5 +310,7 @@ class _PermitEdge(Edge):
 
     def _give_back(self, order: ReturnPermit, outlet: Outlet) -> Ending:
         self._returned += 1
-        self._permits.give_back(self._node)
+        # Not the place of a new Node of this name.
+        if self._permits.asked.get(self._node, self) is self:
+            self._permits.give_back(self._node)
         return Ending()

@@ -375,6 +375,19 @@ async def test_a_kubelet_that_registers_with_the_taint(autojump_clock: MockClock
     assert cluster.refused("n1") == ""
 
 
+async def test_a_deleted_nodes_outage_returns_no_place_of_the_next_one(autojump_clock: MockClock) -> None:
+    """Under one name: the old one's volumes may hang for long."""
+    cluster = Cluster(10)
+    cluster.dead("n1", "n2")
+    old, new = cluster.permits.edge("n1"), cluster.permits.edge("n1")
+    for each in (old, new):
+        assert await ask(each, "n1") == Ending()
+    old.effects[ReturnPermit](ReturnPermit(key="k", node="n1"), Outbox())
+    assert cluster.refused("n2") == "nodes in recovery: 1; at most 1 may be"
+    new.effects[ReturnPermit](ReturnPermit(key="k", node="n1"), Outbox())
+    assert cluster.refused("n2") == ""
+
+
 async def test_an_unread_budget_is_no_permit(autojump_clock: MockClock) -> None:
     cluster = Cluster(9, Brake(), n0=CONTROL_PLANE[0])
     cluster.dead("n0", "n1")
