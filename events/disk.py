@@ -228,7 +228,7 @@ class DirectoryStorage:
         await self.call(_sync_file, self._path / name)
 
     async def put(self, name: str, data: bytes) -> None:
-        await self.call(replace_file, self._path, name, data)
+        await self.call(replace_file, self._path / name, data)
 
     async def set_reserve(self, size_bytes: int) -> None:
         await self.call(_set_reserve, self._path, size_bytes)

@@ -67,39 +67,47 @@ _temporaries_lock = threading.Lock()
 
 
 @contextmanager
-def _temporary(names: Iterator[Path]) -> Iterator[Path]:
-    """A file that no other thread writes to; the first free name, so that the next write replaces the
-    leftover of a crash.
+def _temporary(path: Path) -> Iterator[str]:
+    """The name of a file that no other thread writes to; the first free one, so that the next write replaces
+    the leftover of a crash.
     """
+    names = (path.with_name(f".{path.name}.{number}.new") for number in itertools.count())
     with _temporaries_lock:
         temporary = next(name for name in names if name not in _temporaries)
         _temporaries.add(temporary)
     try:
-        yield temporary
+        yield temporary.name
     finally:
         with _temporaries_lock:
             _temporaries.discard(temporary)
 
 
-def replace_file(directory: Path, name: str, data: bytes) -> None:
-    """A whole file, durable at the return, or none; replaces an old one. Raises OSError, also if others may
-    write to the directory.
+def write_atomically(path: Path, data: bytes, *, sync: bool = False) -> None:
+    """Old content or new, never half of it; only the owner can read it. Raises OSError, also if others may
+    write to the directory. Of two writers the last one wins.
     """
-    # Sync the content before the rename, and the name after it: else a power cut could leave an empty file.
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-    numbers = itertools.chain(("",), (f"{number}." for number in itertools.count(1)))
-    with (
-        _temporary(directory / f"{name}.{number}part" for number in numbers) as part,
-        own_directory(directory) as folder,
-    ):
-        descriptor = os.open(part.name, flags, FILE_MODE, dir_fd=folder)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+    with _temporary(path) as temporary, own_directory(path.parent) as folder:
         try:
-            write_all(descriptor, data)
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        os.rename(part.name, name, src_dir_fd=folder, dst_dir_fd=folder)
-        os.fsync(folder)
+            descriptor = os.open(temporary, flags, FILE_MODE, dir_fd=folder)
+            try:
+                write_all(descriptor, data)
+                # Before the rename: after a crash the name could have a file without its content.
+                if sync:
+                    os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            os.replace(temporary, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+        except OSError:
+            with suppress(OSError):
+                os.unlink(temporary, dir_fd=folder)
+            raise
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """The same, and its name is durable too at the return."""
+    write_atomically(path, data, sync=True)
+    sync_directory(path.parent)
 
 
 #: For an edge's memory: the objects of a thousand pods.
@@ -112,30 +120,3 @@ def read_own(path: Path, bytes_max: int = OWN_BYTES_MAX) -> bytes:
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         with open(os.open(path.name, flags, dir_fd=folder), "rb") as file:
             return file.read(bytes_max)
-
-
-def write_atomically(path: Path, data: bytes, *, sync: bool = False) -> None:
-    """Old content or new, never half of it; only the owner can read it. Raises OSError, also if others may
-    write to the directory.
-
-    Unlike `replace_file` it does not wait for the durable name. Of two writers the last one wins.
-    """
-    names = (path.with_name(f".{path.name}.{number}.new") for number in itertools.count())
-    with _temporary(names) as temporary, own_directory(path.parent) as folder:
-        _replace_in(folder, temporary.name, path.name, data, sync)
-
-
-def _replace_in(folder: int, temporary: str, name: str, data: bytes, sync: bool) -> None:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
-    try:
-        with open(os.open(temporary, flags, FILE_MODE, dir_fd=folder), "wb") as file:
-            file.write(data)
-            file.flush()
-            # Before the rename: after a crash the name could have a file without its content.
-            if sync:
-                os.fsync(file.fileno())
-        os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
-    except OSError:
-        with suppress(OSError):
-            os.unlink(temporary, dir_fd=folder)
-        raise

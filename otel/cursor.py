@@ -66,7 +66,7 @@ def load_first(directories: Sequence[str | os.PathLike[str]]) -> Cursor | None:
 def save(directory: str | os.PathLike[str], cursor: Cursor) -> None:
     """Durable when it returns. Raises OSError."""
     data = msgspec.json.format(msgspec.json.encode(cursor), indent=2) + b"\n"
-    replace_file(Path(directory), FILE_NAME, data)
+    replace_file(Path(directory) / FILE_NAME, data)
 
 
 def keep_from(directories: Sequence[str | os.PathLike[str]], journal_id: bytes, end_seq: int) -> int:

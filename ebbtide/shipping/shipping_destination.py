@@ -153,7 +153,7 @@ def load_shipped_first(directories: Sequence[str | os.PathLike[str]], store: Sto
 def save_shipped(directory: str | os.PathLike[str], shipped: Shipped) -> None:
     """Durable on return. Raises OSError."""
     data = msgspec.json.format(msgspec.json.encode(shipped), indent=2) + b"\n"
-    replace_file(Path(directory), FILE_NAME, data)
+    replace_file(Path(directory) / FILE_NAME, data)
 
 
 class Backlog(NamedTuple):

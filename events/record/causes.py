@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from operator import itemgetter
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 from msgspec.structs import asdict
 
@@ -25,34 +25,11 @@ from ebbtide.events.units import span
 
 # --- the cause of a pod's fate -----------------------------------------------------------------
 
-CauseCode = Literal[
-    "stop-refused",
-    "delete-refused",
-    "kill-refused",
-    "hurried",
-    "killed-elsewhere",
-    "hook-overran",
-    "signal-ignored",
-    "stop-slow",
-    "time-cut",
-    "grace-over",
-    "outlived-kill",
-    "still-running",
-    "end-unseen",
-    "exit-unknown",
-    "kill-unseen",
-    "wave-not-begun",
-    "found-late",
-    "machine-down",
-    "no-fate",
-    "other",
-]
-
 
 class Cause(NamedTuple):
     """``code`` is stable, ``text`` is its sentence, ``detail`` a foreign error text."""
 
-    code: CauseCode
+    code: str
     text: str
     detail: str = ""
 
@@ -64,7 +41,7 @@ class Cause(NamedTuple):
 class CauseRow(NamedTuple):
     """``find`` returns the detail (or ""), or None if this is not the cause."""
 
-    code: CauseCode
+    code: str
     fates: tuple[PodOutcome, ...]
     text: str
     find: Callable[[shutdown_record.PodRecord], str | None]
@@ -137,7 +114,7 @@ _UNKNOWN: tuple[PodOutcome, ...] = ("unknown",)
 BAD_FATES: tuple[PodOutcome, ...] = (*_KILLED, *_FAILED, *_UNKNOWN)
 
 
-def _unknown(code: CauseCode, words: str) -> CauseRow:
+def _unknown(code: str, words: str) -> CauseRow:
     """Found by the actors' text: the rest of the reason has names."""
     return CauseRow(code, _UNKNOWN, words, _where(lambda pod: words in pod.reason))
 
@@ -177,6 +154,7 @@ CAUSES: tuple[CauseRow, ...] = (
     _unknown("machine-down", "the machine went down before its end was seen"),
     CauseRow("other", BAD_FATES, "", lambda pod: pod.reason),
 )
+CAUSE_CODES = tuple(row.code for row in CAUSES)
 
 
 def cause_of(pod: shutdown_record.PodRecord) -> Cause | None:
@@ -189,7 +167,7 @@ def cause_of(pod: shutdown_record.PodRecord) -> Cause | None:
 
 
 #: Causes that the reason names late or not at all, and their text in it.
-_SAID_LATE: dict[CauseCode, str] = {
+_SAID_LATE: dict[str, str] = {
     "stop-refused": " did not reach ",
     "delete-refused": "",
     "hook-overran": "preStop timed-out: ",
@@ -262,7 +240,7 @@ class RootCause(CauseGroup):
     @property
     def fates(self) -> tuple[CauseGroup, ...]:
         """The groups of the pods that it explains."""
-        return tuple(each for each in self.every if each.code in get_args(CauseCode))
+        return tuple(each for each in self.every if each.code in CAUSE_CODES)
 
     @property
     def every(self) -> tuple[CauseGroup, ...]:
@@ -378,12 +356,12 @@ _ROOT_BY_NOTICE = dict.fromkeys(_API_ORDERS, "api-server") | {
 }
 
 #: These name the pod's own behaviour, whatever else failed: no other time would have helped.
-_ITS_OWN: tuple[CauseCode, ...] = ("hurried", "killed-elsewhere", "signal-ignored")
+_ITS_OWN: tuple[str, ...] = ("hurried", "killed-elsewhere", "signal-ignored")
 #: The machine or its record ended before the pod's end was seen.
-_ENDLESS: tuple[CauseCode, ...] = ("machine-down", "no-fate")
+_ENDLESS: tuple[str, ...] = ("machine-down", "no-fate")
 
 #: Likewise, or the machine did not wait.
-_LEFT: tuple[CauseCode, ...] = (*_ENDLESS, "still-running", "wave-not-begun", "found-late")
+_LEFT: tuple[str, ...] = (*_ENDLESS, "still-running", "wave-not-begun", "found-late")
 
 #: A root above the pods comes first if it explains so much of the pods that were hurt.
 SHARE_MIN = Fraction(1, 5)
@@ -434,14 +412,16 @@ class _Night:
             return "grant-too-small"
         # The whole reserve would still leave a pod that asks for more than its period without it.
         fits = pod.wanted_grace_seconds in (None, self._asked_seconds(pod))
-        if self.short_of and self._cut_by_grant(pod) and (fits or self.short_of[0] == "grant-too-small"):
+        cut_by_grant = pod.grace_seconds < self._asked_seconds(pod)
+        if self.short_of and cut_by_grant and (fits or self.short_of[0] == "grant-too-small"):
             return self.short_of[0]
         if open_end:
             return "kubelet" if by.kubelet_lock or pod.means == "api" else "kubelet-not-armed"
         if self._began_late(pod):
             late = ("deadline-moved", "restarted")
             return next((_ROOT_BY_NOTICE.get(each, each) for each in late if each in self.codes), code)
-        return "period-too-short" if code == "time-cut" and self._cut_by_period(pod) else code
+        cut_by_period = pod.grace_seconds < (pod.wanted_grace_seconds or 0)
+        return "period-too-short" if code == "time-cut" and cut_by_period else code
 
     def _overlaps(self, part: str, pod: shutdown_record.PodRecord) -> bool:
         """The part failed before the pod's end."""
@@ -469,13 +449,6 @@ class _Night:
         period = self.periods.get(wave.priority, 0) if wave is not None else 0
         wanted = pod.wanted_grace_seconds
         return period if wanted is None else min(wanted, period)
-
-    def _cut_by_grant(self, pod: shutdown_record.PodRecord) -> bool:
-        return pod.grace_seconds < self._asked_seconds(pod)
-
-    def _cut_by_period(self, pod: shutdown_record.PodRecord) -> bool:
-        wanted = pod.wanted_grace_seconds
-        return wanted is not None and pod.grace_seconds < wanted
 
     def _began_late(self, pod: shutdown_record.PodRecord) -> bool:
         """It had less than its plan: its stop began late, or its wave ended early."""
@@ -582,7 +555,7 @@ def _root(night: _Night, code: str, kinds: dict[str, list[_Found]]) -> RootCause
     """Its own group is the root of a pod; above the pods every group is a consequence but its own notices."""
     groups = [_group(night.shutdown, members) for members in kinds.values()]
     kind = ROOTS.get(code)
-    hurt = {uid: None for each in groups if each.code in get_args(CauseCode) for uid in each.pods}
+    hurt = {uid: None for each in groups if each.code in CAUSE_CODES for uid in each.pods}
     severity = min((each.severity for each in groups), key=SEVERITY_ORDER.index)
     level: Level = kind.level if kind is not None else "pod" if hurt else "remark"
     # What did no harm needs no cure.

@@ -477,9 +477,9 @@ def test_two_that_replace_one_file_at_once(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(files, "write_all", slowly)
     with ThreadPoolExecutor(1) as threads:
-        slow = threads.submit(files.replace_file, tmp_path, "f", first)
+        slow = threads.submit(files.replace_file, tmp_path / "f", first)
         assert begun.wait(WATCHDOG_SECONDS)
-        files.replace_file(tmp_path, "f", second)
+        files.replace_file(tmp_path / "f", second)
         assert (tmp_path / "f").read_bytes() == second
         go.set()
         slow.result()
