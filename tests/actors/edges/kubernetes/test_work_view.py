@@ -482,6 +482,10 @@ def test_what_is_kept_of_a_tenants_pod() -> None:
     assert found.claims == tuple(f"default/{each}" for each in names[:CLAIMS_MAX])
     assert (found.owner, found.owner_uid, found.tolerates) == ("", "", ())
     assert len(msgspec.msgpack.encode(found)) < 2500
+    longest = [
+        {"name": "v", "persistentVolumeClaim": {"claimName": f"{number:0>253}"}} for number in range(64)
+    ]
+    assert len(seen(pod("a", "worker", spec={"volumes": longest})).claims) == 8
     # Two bytes a character, which a reader of the record would count as two values.
     assert seen(pod("a", "worker", owner=f"ReplicaSet/{100 * 'é'}")).owner == ""
     # A path, for a request of the controller's.
