@@ -24,7 +24,7 @@ from ebbtide.actors.edges.kubernetes.config_maps import (
     list_journals,
     try_create,
 )
-from ebbtide.actors.edges.kubernetes.leadership import Leadership
+from ebbtide.actors.edges.kubernetes.leadership import LEASE, Leadership
 from ebbtide.actors.edges.kubernetes.lease_requests import RequestsEdge, RequestsView
 from ebbtide.actors.edges.kubernetes.node_view import ClusterView, NodeView
 from ebbtide.actors.edges.kubernetes.work_view import Followed, WorkEdge, WorkView
@@ -240,7 +240,6 @@ class Leader:
 
 # --- the process: assembly, leadership, end -------------------------------------------------------
 
-LEASE = "ebbtide-outage"
 #: To store the last records. Another replica takes over after the same time.
 LEAVE_SECONDS_MAX = 3.0
 #: In a writer's name, which differs from an earlier process of the same pod.

@@ -19,6 +19,7 @@ from ebbtide.actors.edges.kubernetes.api_calls import (
     list_in_parts,
     listed_path,
 )
+from ebbtide.actors.edges.kubernetes.known_pods import Metadata
 from ebbtide.actors.edges.kubernetes.node_view import ClusterView, NodeView
 from ebbtide.actors.edges.kubernetes.work_view import PodView
 from ebbtide.actors.interfaces import Edge, Effect, Ending, Outlet
@@ -35,7 +36,6 @@ WAITS_SECONDS_MAX = 20.0
 LEFT_SECONDS = 30.0
 #: A new watch sees leases within milliseconds; a refused node would wait for 15 s.
 SEES_SECONDS_MAX = 2.0
-
 
 #: No kubelet may set these labels of its own Node; it may set its zone.
 CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
@@ -59,11 +59,6 @@ def used_labels(configuration: OutageConfiguration) -> set[str]:
     return {ZONE, *CONTROL_PLANE, *(name for pool in configuration.pools for name in pool.node_selector)}
 
 
-class _BudgetMeta(msgspec.Struct):
-    name: str = ""
-    namespace: str = ""
-
-
 class _BudgetSpec(msgspec.Struct):
     selector: msgspec.Raw = msgspec.Raw()
 
@@ -75,7 +70,7 @@ class _BudgetStatus(msgspec.Struct, rename="camel"):
 
 
 class BudgetObject(msgspec.Struct):
-    metadata: _BudgetMeta = msgspec.field(default_factory=_BudgetMeta)
+    metadata: Metadata = msgspec.field(default_factory=Metadata)
     spec: _BudgetSpec = msgspec.field(default_factory=_BudgetSpec)
     status: _BudgetStatus = msgspec.field(default_factory=_BudgetStatus)
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from ebbtide.actors.edges.kubernetes.leadership import LEASE
 from ebbtide.actors.edges.kubernetes.node_view import NOTE_ANNOTATION, OUT_OF_SERVICE, QUARANTINE
 from ebbtide.actors.edges.proof_sources.remediators import KINDS, MACHINES
-from ebbtide.outage.controller import LEASE
 from tests.deploy.granted import Asked, applied, denied, refusals, speaking, token
 from tests.deploy.rendering import place, rendered
 from tests.node.bed import Bed

@@ -28,6 +28,8 @@ from ebbtide.events.units import span_s
 #: each asks every third.
 LEASE_SECONDS, RENEW_SECONDS, RETRY_SECONDS = 15.0, 10.0, 2.0
 JITTER = 0.2
+#: The controller's.
+LEASE = "ebbtide-outage"
 #: Why the leader cannot write: the journal cannot tell it.
 NOTE_ANNOTATION = "ebbtide.dev/blocked"
 

@@ -37,7 +37,7 @@ from ebbtide.actors.edges.kubernetes.node_writes import (
     NodeWriter,
     read_annotation,
 )
-from ebbtide.actors.interfaces import Edge, Effect, Ending, Outlet, Tell, TraceContext
+from ebbtide.actors.interfaces import Edge, Effect, Ending, Outlet, Tell
 from ebbtide.events import bounds, outage_events
 from ebbtide.events.base import NS_PER_SECOND, Fact, Order
 from ebbtide.events.outage_events import LastBootStated, Ready, TaintOwner, unswapped
@@ -617,10 +617,9 @@ class NodeEdge(Edge):
         view: ClusterView,
         node: str,
         node_uid: str,
-        context: TraceContext = lambda key: "",
         heeded: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._view, self._context, self._heeded = view, context, heeded
+        self._view, self._heeded = view, heeded
         self._node, self._uid = node, node_uid
         self._writer = NodeWriter(caller, node, NOTE_ANNOTATION)
         self._told: Look | None = None
@@ -692,7 +691,7 @@ class NodeEdge(Edge):
         """Hold the Node for ``work``, which may raise Unanswered."""
         async with self._writer.hold(HOLD, overtakes) as hold:
             try:
-                return await work(api.ApiCall(hold, seconds_max, self._context(order.key)))
+                return await work(api.ApiCall(hold, seconds_max, ""))
             except api.Unanswered as error:
                 return api.unanswered_ending(error)
         return Ending("cancelled", OVERTAKEN)

@@ -38,7 +38,7 @@ from ebbtide.actors.edges.kubernetes.known_pods import (
 )
 from ebbtide.actors.edges.kubernetes.node_view import OUT_OF_SERVICE, OUT_OF_SERVICE_VALUE
 from ebbtide.actors.hang import ATTACHER_SECONDS, TEXTS, detach_hang
-from ebbtide.actors.interfaces import Edge, Effect, Ending, Outlet, Tell, TraceContext, known_text
+from ebbtide.actors.interfaces import Edge, Effect, Ending, Outlet, Tell, known_text
 from ebbtide.events import bounds, outage_events
 from ebbtide.events.base import Fact, Order, Record
 from ebbtide.events.kinds import CSI_VOLUME
@@ -640,7 +640,6 @@ class WorkEdge(Edge):
         *,
         effect: TaintEffect = "NoExecute",
         followed: Followed = NOT_FOLLOWED,
-        context: TraceContext = lambda key: "",
         caller: ApiCaller | None = None,
     ) -> None:
         """Without a ``caller`` no owner is read."""

@@ -31,7 +31,7 @@ from ebbtide.actors.edges.kubernetes.api_calls import (
     listed_path,
     node_path,
 )
-from ebbtide.actors.edges.kubernetes.leadership import NOTE_ANNOTATION
+from ebbtide.actors.edges.kubernetes.leadership import LEASE, NOTE_ANNOTATION
 from ebbtide.actors.edges.kubernetes.lease_requests import Requests, read_requests
 from ebbtide.actors.edges.kubernetes.node_view import (
     ApiLease,
@@ -313,12 +313,8 @@ def ready_text(conditions: list[JsonObject]) -> str:
     return {"True": "Ready", "False": "NotReady", "Unknown": "Unknown"}.get(str(status), "no Ready condition")
 
 
-#: The controller's (`ebbtide.outage.controller.LEASE`), without importing it.
-LEADER_LEASE = "ebbtide-outage"
-
-
 def leader_path(namespace: str) -> str:
-    return f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace)}/leases/{LEADER_LEASE}"
+    return f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace)}/leases/{LEASE}"
 
 
 class Leading(NamedTuple):

@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from ebbtide.actors.edges.kubernetes.api_calls import MERGE_PATCH, rfc3339_now
+from ebbtide.actors.edges.kubernetes.leadership import LEASE
 from ebbtide.actors.edges.kubernetes.lease_requests import (
     ALL,
     REQUESTS_ANNOTATION,
@@ -23,7 +24,6 @@ from ebbtide.cli.common.output import remark, show_json
 from ebbtide.cli.common.shared_options import output_option
 from ebbtide.cli.outage.outage_common import (
     HTTP_CONFLICT,
-    LEADER_LEASE,
     NODE_NAME,
     Cluster,
     Seen,
@@ -163,7 +163,7 @@ async def _change(cluster: Cluster, namespace: str, change: Any) -> Requests:
     for _ in range(TRIES_MAX):
         lease = await cluster.one(path, dict[str, Any])
         if lease is None:
-            raise Refused(f"no controller has ever led in {namespace}: there is no Lease {LEADER_LEASE}")
+            raise Refused(f"no controller has ever led in {namespace}: there is no Lease {LEASE}")
         made: Requests = change(read_requests(lease))
         text = msgspec.json.encode(made).decode()
         if len(text) > REQUESTS_CHARACTERS_MAX:
@@ -176,5 +176,5 @@ async def _change(cluster: Cluster, namespace: str, change: Any) -> Requests:
         if answer.ok:
             return made
         if answer.code != HTTP_CONFLICT:
-            raise refused(answer, f"patch the Lease {LEADER_LEASE}")
+            raise refused(answer, f"patch the Lease {LEASE}")
     raise Refused(f"the Lease was changed by others at each of {TRIES_MAX} tries: try again")

@@ -21,8 +21,7 @@ from ebbtide.actors.edges.kubernetes.api_calls import Answer
 from ebbtide.cli.common.guard import Refused
 from ebbtide.cli.outage import outage_common
 from ebbtide.cli.outage.outage_common import Cluster
-from ebbtide.cli.outage.outage_explain import Explanation, explanation
-from ebbtide.cli.outage.reasons import OUT_OF_SERVICE, UNREACHABLE, gather
+from ebbtide.cli.outage.outage_explain import OUT_OF_SERVICE, UNREACHABLE, Explanation, explanation, gather
 from tests.cli.outage.test_scenes import CLAIM, SHUTDOWN, VOLUME, Objects
 from tests.cli.outage.test_scenes import attachment as attachment_of
 from tests.cli.outage.test_scenes import node as node_of

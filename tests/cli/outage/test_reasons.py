@@ -9,16 +9,17 @@ import pytest
 from msgspec.structs import replace
 
 from ebbtide.cli.common.output import show
-from ebbtide.cli.outage.outage_explain import explanation, lines
-from ebbtide.cli.outage.outage_status import OutageSummary, summary_of
-from ebbtide.cli.outage.reasons import (
+from ebbtide.cli.outage.outage_explain import (
     AttachmentScene,
     NodeScene,
     PodScene,
     Scene,
     causes,
+    explanation,
+    lines,
     timer_text,
 )
+from ebbtide.cli.outage.outage_status import OutageSummary, summary_of
 from tests.cli.outage.test_summary import after
 from tests.commands import same_as_golden
 from tests.otel.outage_story import recovered

@@ -13,8 +13,7 @@ import trio
 from ebbtide.actors.edges.kubernetes.api_calls import Answer
 from ebbtide.cli.common.guard import Refused
 from ebbtide.cli.outage.outage_common import Cluster
-from ebbtide.cli.outage.outage_explain import attachment_text, explanation
-from ebbtide.cli.outage.reasons import gather
+from ebbtide.cli.outage.outage_explain import attachment_text, explanation, gather
 
 Object = dict[str, Any]
 PLACES = {

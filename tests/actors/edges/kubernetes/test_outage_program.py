@@ -15,8 +15,8 @@ import trio
 
 from ebbtide.actors.edges.kubernetes.api_calls import rfc3339_now
 from ebbtide.actors.edges.kubernetes.config_maps import PREFIX, ConfigMapStorage
+from ebbtide.actors.edges.kubernetes.leadership import LEASE
 from ebbtide.actors.edges.kubernetes.node_view import DECLARED_ANNOTATION
-from ebbtide.outage.controller import LEASE
 from tests.actors.edges.kubernetes.config_map_fake import read
 from tests.actors.edges.kubernetes.outage_rig import UUID, Kubelet
 from tests.actors.edges.kubernetes.rig import NODE, linked
