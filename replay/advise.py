@@ -426,7 +426,7 @@ class Evidence:
         for pod, kind, ns in observed_stops(shutdown):
             stopped[pod.uid] = None
             self.stops.setdefault(kind, Counter())[ns] += 1
-        own = [pod for pod in shutdown.pods if not shutdown.goes_on(pod)]
+        own = [pod for pod in shutdown.pods if not pod.goes_on]
         self.pods += sum(pod.outcome not in ("rejected", "spared") for pod in own)
         self.today += shutdown.count("graceful")
         for pod in own:

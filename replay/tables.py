@@ -195,7 +195,12 @@ POD = (
     Column("took_ms", "int", "to its end", _took),
     Column("means", "text", "api, cri, observe"),
     Column("owner", "text", "the workload that it belongs to, as Kind/name"),
-    Column("outcome", "text", "its fate; empty: the record ends before"),
+    Column(
+        "outcome",
+        "text",
+        "its fate; empty: the record ends before",
+        lambda row: "goes-on" if row.it.goes_on else row.it.outcome,
+    ),
     Column("reason", "text", "why, in words"),
     Column("succeeded", "bool", "every container exited with 0"),
     Column("hurried", "bool", "a person asked not to wait", "it.hurried_ns"),

@@ -13,7 +13,6 @@ from typing import Literal
 import msgspec
 
 from ebbtide.events.base import FrozenStruct
-from ebbtide.events.decisions import PodOutcome
 from ebbtide.events.record import shutdown_record
 from ebbtide.events.record.outage_record import AttachmentRecord, OutageRecord, Phase, PhaseKind, Subject
 
@@ -34,7 +33,7 @@ class Cost(FrozenStruct):
     wave: int | None
     pod: str
     uid: str
-    outcome: PodOutcome | None
+    outcome: shutdown_record.Fate | None
     container: str
     what: shutdown_record.StopPartKind
     text: str
@@ -56,7 +55,7 @@ def blame(shutdown: shutdown_record.ShutdownRecord, *, wave: int | None = None) 
             wave=pod.wave if pod.wave >= 0 else None,
             pod=pod.label,
             uid=pod.uid,
-            outcome=pod.outcome,
+            outcome="goes-on" if pod.goes_on else pod.outcome,
             alone_ns=alone_ns,
             **part._asdict(),
         )

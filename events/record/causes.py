@@ -606,7 +606,7 @@ def _fates(night: _Night) -> Iterator[_Found]:
     shutdown = night.shutdown
     many = shutdown.summary.is_killing
     for pod in shutdown.pods:
-        if shutdown.goes_on(pod) or (pod.outcome is None and shutdown.outcome == "running"):
+        if pod.outcome is None and shutdown.outcome == "running":
             continue
         cause = cause_of(pod)
         if cause is not None:
@@ -648,15 +648,15 @@ KIND_TEXTS = {
 }
 
 #: A pod's fate: text for one pod, and for many.
-FATE_TEXTS: dict[PodOutcome, tuple[str, str]] = {
+FATE_TEXTS: dict[shutdown_record.Fate, tuple[str, str]] = {
     "graceful": ("ended by itself", "ended by themselves"),
     "killed": ("was killed", "were killed"),
     "failed": ("could not be ended", "could not be ended"),
     "spared": ("was spared", "were spared"),
     "rejected": ("came late and was rejected", "came late and were rejected"),
     "unknown": ("has no fate on record", "have no fate on record"),
+    "goes-on": ("goes on in the next shutdown", "go on in the next shutdown"),
 }
-_GOES_ON = "goes on in the next shutdown", "go on in the next shutdown"
 
 
 def root_cause(shutdown: shutdown_record.ShutdownRecord) -> RootCause | None:
@@ -683,7 +683,6 @@ def headline(shutdown: shutdown_record.ShutdownRecord) -> str:
 def fates_text(shutdown: shutdown_record.ShutdownRecord) -> str:
     """``106 of 110 pods were killed, 2 ended by themselves, 2 came late and were rejected``, worst first."""
     counts = {FATE_TEXTS[fate]: shutdown.count(fate) for fate in (*BAD_FATES, *FATE_TEXTS)}
-    counts[_GOES_ON] = len(shutdown.pods) - sum(counts.values())
     found = [(texts, count) for texts, count in counts.items() if count]
     if not found:
         return "no pod is on record" if _lost_its_begin(shutdown) else "there was no pod to end"

@@ -670,7 +670,9 @@ class ShutdownFold(EpisodeFold):
     @meaning(d.EpisodeClosed)
     def episode_closed(self, event: d.EpisodeClosed) -> None:
         self.closed, self.closed_ns = event.outcome, self.point.at_ns
-        self.record.followed = event.followed
+        for pod in self.pods.values():
+            if event.followed and pod.outcome is None:
+                pod.goes_on, pod.reason = True, "goes on in the next shutdown"
 
     # --- orders beside the waves ---------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
-from typing import Any, Literal, NamedTuple, TypeVar, dataclass_transform
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, dataclass_transform
 
 import msgspec
 from msgspec.structs import replace
@@ -42,7 +42,7 @@ _NAMES_BY_SIGN = {
     "✕": "bad killed failed",
     "?": "unknown",
     "○": "spared rejected cancelled",
-    "…": "running",
+    "…": "running goes-on",
 }
 SIGNS = {name: sign for sign, names in _NAMES_BY_SIGN.items() for name in names.split()}
 
@@ -171,6 +171,9 @@ class AutopsyRecord(RecordPart):
     last_lines: tuple[str, ...] = ()
 
 
+Fate: TypeAlias = PodOutcome | Literal["goes-on"]
+
+
 class PodRecord(RecordPart):
     """One pod. ``grace_seconds`` is the plan's, ``wanted_grace_seconds`` its spec's.
 
@@ -196,6 +199,8 @@ class PodRecord(RecordPart):
     kill_by_ns: int | None = None
     ended_ns: int | None = None
     outcome: PodOutcome | None = None
+    #: The next shutdown began before its end, goes on with it, and counts it.
+    goes_on: bool = False
     #: Why, in words: the cause first, then what else its end was made of (`events.record.causes`).
     reason: str = ""
     succeeded: bool = False
@@ -216,9 +221,9 @@ class PodRecord(RecordPart):
     autopsies: list[AutopsyRecord] = []
 
     @property
-    def fate(self) -> PodOutcome:
+    def fate(self) -> Fate:
         """Unknown without an outcome."""
-        return self.outcome or "unknown"
+        return self.outcome or ("goes-on" if self.goes_on else "unknown")
 
     @property
     def label(self) -> str:
@@ -387,8 +392,6 @@ class ShutdownRecord(EpisodePart):
     overtime: bool = False
     cancelled_ns: int | None = None
     cancel_reason: str = ""
-    #: The next shutdown began before every pod had ended, and goes on with those pods.
-    followed: bool = False
     #: The last wave that began; -1 if none did.
     last_wave: int = -1
     #: From logind's schedule: the user's id, the terminal, and the wall message.
@@ -417,14 +420,14 @@ class ShutdownRecord(EpisodePart):
     unknown_types: dict[str, int] = {}
     events: int = 0
 
-    def count(self, outcome: PodOutcome) -> int:
+    def count(self, outcome: Fate) -> int:
         """How many pods had this fate; a pod without one counts as ``unknown``."""
         return self.summary.count(outcome)
 
     @property
     def summary(self) -> Summary:
         """What its severity follows from."""
-        pods: Counter[str] = Counter(pod.fate for pod in self.pods if not self.goes_on(pod))
+        pods: Counter[str] = Counter(pod.fate for pod in self.pods)
         gone = sum(pod.gone for pod in self.pods)
         cut = any(hook.result == "timed-out" for pod in self.pods for hook in pod.hooks)
         return Summary(self.outcome, pods, gone, self.lock_lost_ns is not None, self.headless, cut)
@@ -441,10 +444,6 @@ class ShutdownRecord(EpisodePart):
     def own_processes(self) -> tuple[ProcessRecord, ...]:
         """The daemons of its boot, without a later one that only closed it."""
         return tuple(each for each in self.processes if each.boot_id == self.boot_id and not each.came_after)
-
-    def goes_on(self, pod: PodRecord) -> bool:
-        """The next shutdown continues with it, and counts it."""
-        return self.followed and pod.outcome is None
 
     @property
     def severity(self) -> Severity:

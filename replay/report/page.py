@@ -17,10 +17,17 @@ import msgspec
 from msgspec.structs import replace
 
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.decisions import PodOutcome
 from ebbtide.events.messages import Names, shortened_list
 from ebbtide.events.record import shutdown_record
-from ebbtide.events.record.causes import KIND_TEXTS, CauseGroup, RootCause, cause_tree, fates_text, headline
+from ebbtide.events.record.causes import (
+    BAD_FATES,
+    KIND_TEXTS,
+    CauseGroup,
+    RootCause,
+    cause_tree,
+    fates_text,
+    headline,
+)
 from ebbtide.events.record.format import visible
 from ebbtide.events.record.outage_record import OutageRecord
 from ebbtide.events.record.shutdown_record import SIGNS
@@ -140,7 +147,7 @@ NOTICES_MAX = 8
 
 
 #: The most serious come first. The script gets a fate by its place here, and its sign with it.
-FATES: tuple[PodOutcome, ...] = ("killed", "failed", "unknown", "rejected", "graceful", "spared")
+FATES: tuple[shutdown_record.Fate, ...] = (*BAD_FATES, "rejected", "graceful", "spared", "goes-on")
 
 
 def worst_first(pods: Iterable[shutdown_record.PodRecord]) -> list[shutdown_record.PodRecord]:
@@ -148,7 +155,7 @@ def worst_first(pods: Iterable[shutdown_record.PodRecord]) -> list[shutdown_reco
     return sorted(pods, key=lambda pod: FATES.index(pod.fate))
 
 
-def outcome_badge(name: PodOutcome) -> Markup:
+def outcome_badge(name: shutdown_record.Fate) -> Markup:
     """A fate as a word with its sign and its colour."""
     return tag("span", tag("span", SIGNS[name], aria_hidden="true"), f" {name}", class_=f"fate {name}")
 

@@ -38,6 +38,7 @@ STYLES = {
     "running": "cyan",
     "spared": "cyan",
     "cancelled": "cyan",
+    "goes-on": "cyan",
     "rejected": "magenta",
     "killed": "red",
     "failed": "red",

@@ -331,12 +331,12 @@ def test_severity(summary: Summary, severity: Severity) -> None:
 def test_only_the_next_shutdown_counts_a_pod_that_goes_on_in_it() -> None:
     """Without a next shutdown, or after a cut, its end is unknown."""
     left = Night((*calm(3), pod(outcome=None))).record
-    ends = {
-        "followed": ("cancelled", True),
-        "cancelled": ("cancelled", False),
-        "truncated": ("truncated", False),
+    going_on = Night((*calm(3), pod(outcome=None, goes_on=True))).record
+    told = {
+        "followed": replace(going_on, outcome="cancelled"),
+        "cancelled": replace(left, outcome="cancelled"),
+        "truncated": replace(left, outcome="truncated"),
     }
-    told = {name: replace(left, outcome=end, followed=by) for name, (end, by) in ends.items()}
     assert {name: (each.severity, each.count("unknown")) for name, each in told.items()} == {
         "followed": ("good", 0),
         "cancelled": ("bad", 1),
