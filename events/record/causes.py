@@ -261,6 +261,7 @@ class _RootKind(NamedTuple):
 TIMELINE = "ebbtide replay timeline"
 _STORY = TIMELINE + " {episode} --pod {pod} --all"
 _BOOTS = "{boots}"
+_HOOK_CURE = "shorten the preStop hook, or raise terminationGracePeriodSeconds"
 
 #: Every root, the highest first. A code that is not here is a pod's own fate, or a remark.
 ROOTS: dict[str, _RootKind] = {
@@ -325,11 +326,12 @@ ROOTS: dict[str, _RootKind] = {
     ),
     # --- pods
     "signal-ignored": _RootKind("pod", "handle SIGTERM in the first process, or name another stopSignal"),
-    "hook-overran": _RootKind("pod", "shorten the preStop hook, or raise terminationGracePeriodSeconds"),
+    "hook-overran": _RootKind("pod", _HOOK_CURE),
     "grace-over": _RootKind("pod", "raise terminationGracePeriodSeconds"),
     "time-cut": _RootKind("pod", "ebbtide replay advise"),
     "killed-elsewhere": _RootKind("pod", "dmesg: look for the OOM killer"),
     "outlived-kill": _RootKind("pod", "dmesg: look for hung tasks; " + _STORY),
+    "hook-timed-out": _RootKind("remark", _HOOK_CURE),
     "hook-failed": _RootKind("remark", _STORY),
 }
 
@@ -400,7 +402,7 @@ class _Night:
         refused = code in ("stop-refused", "kill-refused", "stop-slow")
         if refused or self._overlaps("runtime", pod):
             return "runtime"
-        if self._daemon_away(pod):
+        if self._daemon_away(pod) or (pod.fallback and code == "other"):
             return "daemon"
         by_kubelet = pod.means in BY_KUBELET_TEXTS
         if by_kubelet and self._overlaps("kubelet", pod):
@@ -422,6 +424,12 @@ class _Night:
             return next((_ROOT_BY_NOTICE.get(each, each) for each in late if each in self.codes), code)
         cut_by_period = pod.grace_seconds < (pod.wanted_grace_seconds or 0)
         return "period-too-short" if code == "time-cut" and cut_by_period else code
+
+    def root_of_cut_hook(self, pod: shutdown_record.PodRecord) -> str:
+        """Of a pod that ended by itself; empty: it had the time that it asks for."""
+        if self.short_of and pod.grace_seconds < self._asked_seconds(pod):
+            return self.short_of[0]
+        return "period-too-short" if pod.grace_seconds < (pod.wanted_grace_seconds or 0) else ""
 
     def _overlaps(self, part: str, pod: shutdown_record.PodRecord) -> bool:
         """The part failed before the pod's end."""
@@ -507,6 +515,8 @@ _HOOK_TEXTS = {
     "not-run": ("hook-not-run", "did not run"),
     "unknown": ("hook-unknown", "ended, and how is not known"),
 }
+#: It makes a night mixed.
+_CUT_HOOK = "hook-timed-out"
 _HOOK_NOTICES = tuple(code for code, _ in _HOOK_TEXTS.values())
 
 
@@ -527,7 +537,7 @@ def cause_tree(shutdown: shutdown_record.ShutdownRecord) -> tuple[RootCause, ...
     night = _Night(shutdown)
     fates = list(_fates(night))
     by_root: dict[str, dict[str, list[_Found]]] = {}
-    for found in (*fates, *_hooks(shutdown, {each.pod: each.root for each in fates})):
+    for found in (*fates, *_hooks(night, {each.pod: each.root for each in fates})):
         by_root.setdefault(found.root, {}).setdefault(found.code, []).append(found)
     # Notices that state a root come before those that follow from one.
     others = sorted(_others(shutdown), key=lambda found: found.code in _FOLLOWS)
@@ -545,8 +555,11 @@ def cause_tree(shutdown: shutdown_record.ShutdownRecord) -> tuple[RootCause, ...
 
 def _place(root: RootCause, hurt: int) -> tuple[int, int, int, int, int]:
     above = root.level in ABOVE_PODS
-    explains = len(root.pods) >= SHARE_MIN * hurt if root.pods else root.severity == "bad"
-    rank = 0 if above and explains else 1 if root.pods and root.code not in _HOOK_NOTICES else 2
+    explains = root.pods and len(root.pods) >= SHARE_MIN * hurt
+    rank = 2 if root.pods and root.code not in _HOOK_NOTICES else 3
+    if above and (explains or (not root.pods and root.severity == "bad")):
+        # One that hurt no pod is bad for the machine, and comes after one that did.
+        rank = 0 if explains else 1
     order = list(ROOTS).index(root.code) if root.code in ROOTS else len(ROOTS)
     return rank, SEVERITY_ORDER.index(root.severity), not root.pods, -root.count, order
 
@@ -555,7 +568,8 @@ def _root(night: _Night, code: str, kinds: dict[str, list[_Found]]) -> RootCause
     """Its own group is the root of a pod; above the pods every group is a consequence but its own notices."""
     groups = [_group(night.shutdown, members) for members in kinds.values()]
     kind = ROOTS.get(code)
-    hurt = {uid: None for each in groups if each.code in CAUSE_CODES for uid in each.pods}
+    harms = (*CAUSE_CODES, _CUT_HOOK)
+    hurt = {uid: None for each in groups if each.code in harms for uid in each.pods}
     severity = min((each.severity for each in groups), key=SEVERITY_ORDER.index)
     level: Level = kind.level if kind is not None else "pod" if hurt else "remark"
     # What did no harm needs no cure.
@@ -615,16 +629,17 @@ def _fates(night: _Night) -> Iterator[_Found]:
             yield _Found(root, cause.code, "mixed" if mixed else "bad", cause.sentence, general, pod.uid)
 
 
-def _hooks(shutdown: shutdown_record.ShutdownRecord, roots: dict[str, str]) -> Iterator[_Found]:
+def _hooks(night: _Night, roots: dict[str, str]) -> Iterator[_Found]:
     """Failed hooks, also of pods that ended by themselves. ``roots``: of the pods that did not."""
-    for pod in shutdown.pods:
+    for pod in night.shutdown.pods:
         for hook in pod.hooks:
             code, how = _HOOK_TEXTS.get(hook.result or "", ("", ""))
             if code:
                 sentence = f"the preStop hook ({hook.kind}) {how}" + (
                     f" ({hook.reason})" if hook.reason else ""
                 )
-                root = roots.get(pod.uid, code)
+                cut_by = night.root_of_cut_hook(pod) if code == _CUT_HOOK else ""
+                root = roots.get(pod.uid) or cut_by or code
                 yield _Found(root, code, "mixed", sentence, f"the preStop hook {how}", pod.uid)
 
 

@@ -228,6 +228,31 @@ ROOTED: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
         {"notices": (notice("restarted"),)},
         "daemon",
     ),
+    (
+        "the fallback closed the cancelled shutdown at once",
+        {"outcome": "unknown", "reason": "the shutdown was cancelled", "fallback": True},
+        {"outcome": "cancelled"},
+        "daemon",
+    ),
+    (
+        "it ended by itself, and the grant cut its hook",
+        {"outcome": "graceful", "grace_seconds": 4, "hooks": (HUNG,)},
+        {"notices": (notice("api-lost"), notice("grant-too-small"))},
+        "grant-too-small",
+    ),
+    (
+        "likewise its wave's period",
+        {"outcome": "graceful", "grace_seconds": 9, "wanted_grace_seconds": 30, "hooks": (HUNG,)},
+        {},
+        "period-too-short",
+    ),
+    ("the hook was too long", {"outcome": "graceful", "hooks": (HUNG,)}, {}, "hook-timed-out"),
+    (
+        "without the lock, which it did not need",
+        {"containers": (taken_after(3),)},
+        {"notices": (notice("lock-not-held"),)},
+        "runtime",
+    ),
 ]
 
 
