@@ -160,8 +160,6 @@ class Order(Decision):
     """
 
     barrier: ClassVar[Barrier] = "written"
-    #: Whether an effect with an unknown outcome may be repeated.
-    idempotent: ClassVar[bool] = True
     #: For one boot only: another boot does not repeat it, and its outcome is unknown.
     this_boot: ClassVar[bool] = False
     #: The role of its span, which ends with the order; empty: no span.

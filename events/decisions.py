@@ -684,7 +684,6 @@ class RunHook(Order):
     """Run an exec or httpGet hook. At most once: an open one after a crash counts as spent."""
 
     span_role = "hook"
-    idempotent: ClassVar[bool] = False
 
     uid: str
     container: str
@@ -1019,7 +1018,6 @@ class StartPod(Order):
     """Admit a pod."""
 
     template = "being started"
-    idempotent: ClassVar[bool] = False
     uid: str
 
 

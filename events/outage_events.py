@@ -532,7 +532,6 @@ class SetTaint(Order):
 
     #: The taint outlives this process, and the next leader must find its order.
     barrier: ClassVar[Barrier] = "confirmed"
-    idempotent: ClassVar[bool] = False
     node: str
     node_uid: str
     boot_id: str
@@ -560,7 +559,6 @@ class PowerOff(Order):
 
     #: The machine's work is lost for good: the next leader must know that the order may have worked.
     barrier: ClassVar[Barrier] = "confirmed"
-    idempotent: ClassVar[bool] = False
     node: str
     node_uid: str
     boot_id: str

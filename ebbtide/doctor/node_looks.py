@@ -24,13 +24,18 @@ from ebbtide.actors.edges.kubernetes.api_calls import (
     HTTP_NOT_FOUND,
     JSON,
     MERGE_PATCH,
+    SELF_SUBJECT_ACCESS_REVIEWS,
+    SELF_SUBJECT_REVIEW,
+    SELF_SUBJECT_REVIEWS,
     Answer,
     ApiCaller,
     ApiNode,
     JsonObject,
     Unanswered,
+    access_review,
     node_path,
     pods_path,
+    reviewed,
 )
 from ebbtide.actors.edges.kubernetes.credentials import UnusableCredentials, in_cluster, read_kubeconfig
 from ebbtide.actors.edges.kubernetes.node_writes import TAINT
@@ -210,26 +215,9 @@ API_SECONDS_MAX = 5.0
 #: A label that we never set.
 FOREIGN_LABEL = {"metadata": {"labels": {"ebbtide.dev/never": "set"}}}
 
-REVIEW_SELF = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
-SELF = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-REVIEW_ACCESS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-ACCESS = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
 HTTP_UNAUTHORIZED, HTTP_INVALID = 401, 422
 #: More than a node has.
 PODS_MAX = 1000
-
-
-class _UserInfo(msgspec.Struct):
-    username: str = ""
-
-
-class _ReviewStatus(msgspec.Struct, rename="camel"):
-    user_info: _UserInfo = msgspec.field(default_factory=_UserInfo)
-    allowed: bool | None = None
-
-
-class _Review(msgspec.Struct):
-    status: _ReviewStatus = msgspec.field(default_factory=_ReviewStatus)
 
 
 class _Pods(msgspec.Struct):
@@ -267,13 +255,13 @@ async def examine_api_server(
 ) -> tuple[rules.ApiServerState, tuple[known_pods.KnownPod, ...]]:
     """Through an open connection."""
     try:
-        who = await ask_bounded(caller, "POST", REVIEW_SELF, SELF)
+        who = await ask_bounded(caller, "POST", SELF_SUBJECT_REVIEWS, SELF_SUBJECT_REVIEW)
         if who.code == HTTP_UNAUTHORIZED:
             return found._replace(
                 problem="401 Unauthorized: the token or certificate is wrong or too old"
             ), ()
         # A server before 1.28 has no such review: our name stays unknown.
-        found = found._replace(user=_reviewed(who).user_info.username)
+        found = found._replace(user=reviewed(who).user_info.username)
         denied, (known, taint), foreign, pods = await side_by_side(
             Unanswered,
             lambda: _denied_rights(caller, node, found.user),
@@ -310,11 +298,6 @@ async def ask_bounded(
     return await caller.call(method, path, body=body, content_type=content_type, seconds_max=API_SECONDS_MAX)
 
 
-def _reviewed(answer: Answer) -> _ReviewStatus:
-    """Empty for an error. Raises ValueError for a wrong body."""
-    return msgspec.json.decode(answer.body, type=_Review).status if answer.ok else _ReviewStatus()
-
-
 async def _denied_rights(caller: ApiCaller, node: str, user: str) -> tuple[rules.Right, ...]:
     """Of `RIGHTS`. A failed review counts as no denial."""
     asked = [
@@ -334,11 +317,11 @@ async def _denied_rights(caller: ApiCaller, node: str, user: str) -> tuple[rules
         if right.verb in ("list", "watch"):
             only = {"key": "spec.nodeName", "operator": "In", "values": [node]}
             spec["fieldSelector"] = {"requirements": [only]}
-        review = ACCESS | {"spec": {"resourceAttributes": spec}}
-        questions.append(partial(ask_bounded, caller, "POST", REVIEW_ACCESS, review))
+        ask = partial(ask_bounded, caller, "POST", SELF_SUBJECT_ACCESS_REVIEWS, access_review(spec))
+        questions.append(ask)
     answers = await side_by_side(Unanswered, *questions)
     pairs = zip(asked, answers, strict=True)
-    return tuple(right for right, answer in pairs if _reviewed(answer).allowed is False)
+    return tuple(right for right, answer in pairs if reviewed(answer).allowed is False)
 
 
 async def _node_and_taint(caller: ApiCaller, node: str) -> tuple[Answer, bool | None]:

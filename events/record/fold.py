@@ -1081,7 +1081,6 @@ class NodeState(RecordPart):
     periods: tuple[Period, ...] = ()
     sufficient: bool = True
     scheduled_wall_ns: int = 0
-    starts_wall_ns: int = 0
     #: Which parts of a Kubernetes node answer; None: not known since the process began, as in mode process.
     kubelet: bool | None = None
     kubelet_healthy: bool = True
@@ -1111,7 +1110,6 @@ class NodeState(RecordPart):
                 # Likewise the node's parts must answer again.
                 self.armed, self.armed_wall_ns, self.why_not = False, 0, STARTING
                 self.lock_held = self.lock_inherited = event.lock_inherited
-                self.starts_wall_ns = record.wall_ns
                 self.kubelet = self.runtime = self.api = None
                 self.runtime_error = self.api_error = ""
             case d.LastBootEnded() as event:

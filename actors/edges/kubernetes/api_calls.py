@@ -389,6 +389,37 @@ def find_condition(conditions: list[JsonObject], kind: str) -> JsonObject | None
     return next((each for each in conditions if each.get("type") == kind), None)
 
 
+SELF_SUBJECT_REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+SELF_SUBJECT_REVIEW: JsonObject = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+SELF_SUBJECT_ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
+
+def access_review(attributes: JsonObject) -> JsonObject:
+    return {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    }
+
+
+class User(msgspec.Struct):
+    username: str = ""
+
+
+class ReviewStatus(msgspec.Struct, rename="camel"):
+    user_info: User = msgspec.field(default_factory=User)
+    allowed: bool | None = None
+
+
+class Review(msgspec.Struct):
+    status: ReviewStatus = msgspec.field(default_factory=ReviewStatus)
+
+
+def reviewed(answer: Answer) -> ReviewStatus:
+    """Empty for an error. Raises ValueError or RecursionError for a wrong body."""
+    return msgspec.json.decode(answer.body, type=Review).status if answer.ok else ReviewStatus()
+
+
 def delete_options(uid: str, grace_seconds: int) -> JsonObject:
     """For the pod with this UID only."""
     return {

@@ -308,47 +308,28 @@ async def list_watched(caller: api.ApiCaller, watched: Watched[ItemT]) -> tuple[
 ERROR_CHARS_MAX = 300
 NODE_USER = "system:node:"
 
-SELF_SUBJECT_REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
-SELF_SUBJECT_ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-
-
-class _User(msgspec.Struct):
-    username: str = ""
-
-
-class _ReviewStatus(msgspec.Struct, rename="camel"):
-    user_info: _User = msgspec.field(default_factory=_User)
-    allowed: bool = True
-
-
-class _Review(msgspec.Struct):
-    status: _ReviewStatus = msgspec.field(default_factory=_ReviewStatus)
-
 
 async def may_taint(caller: api.ApiCaller, node: str, before: bool = True) -> bool:
     """``before`` where it cannot be learned. NodeRestriction refuses the node's own identity changed taints,
     whatever RBAC allows.
     """
 
-    async def review(path: str, group: str, kind: str, **spec: object) -> _ReviewStatus | None:
-        body = {"apiVersion": f"{group}.k8s.io/v1", "kind": kind, **spec}
+    async def review(path: str, body: api.JsonObject) -> api.ReviewStatus:
         answer = await caller.call("POST", path, body=body, seconds_max=bounds.now.api_review_seconds)
         try:
-            return msgspec.json.decode(answer.body, type=_Review).status if answer.ok else None
+            return api.reviewed(answer)
         except (ValueError, RecursionError):
-            return None
+            return api.ReviewStatus()
 
     try:
-        who = await review(SELF_SUBJECT_REVIEWS, "authentication", "SelfSubjectReview")
-        if who is not None and who.user_info.username.startswith(NODE_USER):
+        who = await review(api.SELF_SUBJECT_REVIEWS, api.SELF_SUBJECT_REVIEW)
+        if who.user_info.username.startswith(NODE_USER):
             return False
-        asked = {"resourceAttributes": {"verb": "patch", "resource": "nodes", "name": node}}
-        may = await review(
-            SELF_SUBJECT_ACCESS_REVIEWS, "authorization", "SelfSubjectAccessReview", spec=asked
-        )
+        asked = api.access_review({"verb": "patch", "resource": "nodes", "name": node})
+        may = await review(api.SELF_SUBJECT_ACCESS_REVIEWS, asked)
     except api.Unanswered:
         return before
-    return before if may is None else may.allowed
+    return before if may.allowed is None else may.allowed
 
 
 class ApiHealth:

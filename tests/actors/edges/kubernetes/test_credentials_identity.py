@@ -11,9 +11,8 @@ import pytest
 import trio
 
 from ebbtide.actors.edges.kubernetes import api_client as links
-from ebbtide.actors.edges.kubernetes.api_calls import Unanswered
+from ebbtide.actors.edges.kubernetes.api_calls import SELF_SUBJECT_REVIEWS, Unanswered
 from ebbtide.actors.edges.kubernetes.api_client import ApiClient
-from ebbtide.actors.edges.kubernetes.api_watch import SELF_SUBJECT_REVIEWS
 from ebbtide.events.facts import ApiRead
 from tests.actors.edges.kubernetes.rig import NODE, kubeconfig, linked, running
 from tests.node.bed import Bed

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from ebbtide.actors.edges.kubernetes.api_calls import Answer, Unanswered
+from ebbtide.actors.edges.kubernetes.api_calls import SELF_SUBJECT_REVIEWS, Answer, Unanswered
 from ebbtide.actors.edges.kubernetes.api_client import LINE_BYTES_MAX, LineStream
-from ebbtide.actors.edges.kubernetes.api_watch import SELF_SUBJECT_REVIEWS, ApiHealth, Watch, pods_of
+from ebbtide.actors.edges.kubernetes.api_watch import ApiHealth, Watch, pods_of
 from ebbtide.actors.edges.kubernetes.known_pods import PodStore
 from ebbtide.events import bounds
 from ebbtide.events.facts import ApiRead
