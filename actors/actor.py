@@ -129,7 +129,8 @@ class Transitions:
                     raise ValueError(f"{row.event.__name__} in phase {phase!r} has two rows")
         absent = [pair for pair in product(self.phases, self.events) if pair not in self.rows]
         if absent:
-            raise ValueError(f"without a row: {_pairs(absent)}; write one, or mark the pair as ignored")
+            pairs = ", ".join(f"{event.__name__} in phase {phase!r}" for phase, event in absent)
+            raise ValueError(f"without a row: {pairs}; write one, or mark the pair as ignored")
         self.handlers: dict[str, dict[type[Event], Handler]] = {phase: {} for phase in self.phases}
         for (phase, event), row in self.rows.items():
             self.handlers[phase][event] = row.handler
@@ -235,10 +236,6 @@ def _in_turn(*handlers: Handler) -> Handler:
         return state, decisions
 
     return handle
-
-
-def _pairs(pairs: Sequence[tuple[str, type[Event]]]) -> str:
-    return ", ".join(f"{event.__name__} in phase {phase!r}" for phase, event in pairs)
 
 
 class ActorType(NamedTuple):

@@ -29,22 +29,8 @@ from ebbtide.actors.actor import (
     ignored,
     takes,
 )
-from ebbtide.actors.policy.grace_periods import (
-    FLOOR_NS,
-    REAP_MARGIN_NS,
-    PlacementRules,
-    ShutdownTimes,
-    arrange_waves,
-    as_counted,
-    last_begin_ns,
-    last_kill_ns,
-    placement_rules,
-    planned_pod,
-    shutdown_times,
-    wait_until_ns,
-    wave_index,
-    wave_mode,
-)
+from ebbtide.actors.policy import grace_periods
+from ebbtide.actors.policy.grace_periods import FLOOR_NS
 from ebbtide.actors.policy.resume import EndedBoot, FoundAtStart, LastEpisode, boot_end, resume_action
 from ebbtide.actors.wave import PodChecklist
 from ebbtide.events import decisions as d
@@ -252,12 +238,12 @@ def _list_for_plan(state: EpisodeState, now: int) -> tuple[EpisodeState, d.TakeI
 
 
 def _plan_waves(state: EpisodeState, now: int, *, listed: bool = True) -> Result:
-    pods = {pod.uid: as_counted(pod, state.means) for pod in state.listing}
+    pods = {pod.uid: grace_periods.as_counted(pod, state.means) for pod in state.listing}
     # This plan waits for pods of the cancelled shutdown.
     state = replace(state, carried={uid: wave for uid, wave in state.carried.items() if uid not in pods})
-    rules = placement_rules(tuple(pods.values()), state.means, taints=state.taints)
+    rules = grace_periods.placement_rules(tuple(pods.values()), state.means, taints=state.taints)
     times = (now, state.deadline_ns, _last_kill_ns(state))
-    waves = arrange_waves(state.periods, state.grant_ns, tuple(pods.values()), rules, *times)
+    waves = grace_periods.arrange_waves(state.periods, state.grant_ns, tuple(pods.values()), rules, *times)
     state = replace(
         state, phase="waves", pods=pods, roll=PodChecklist.of(pods), waves=waves, wave=-1, carried_ns=0
     )
@@ -282,7 +268,7 @@ def _pod_planned(
         sleep_action=state.sleep_action,
         late=late,
         first_ordinal=(state.plans - 1) * ORDINALS_PER_PLAN,
-        means=wave_mode(state.waves[wave], state.means, handed_over=state.handed_over),
+        means=grace_periods.wave_mode(state.waves[wave], state.means, handed_over=state.handed_over),
         again=again,
         stopping=stopping and state.kubelet and not again,
     )
@@ -314,7 +300,7 @@ def _wave_started(state: EpisodeState, now: int) -> d.WaveStarted:
         if state.roll.is_open(pod.uid)
     )
     # Only a running kubelet unmounts volumes.
-    if wave_mode(planned, state.means, handed_over=state.handed_over) == "api":
+    if grace_periods.wave_mode(planned, state.means, handed_over=state.handed_over) == "api":
         pods = tuple(replace(pod, volumes=state.pods[pod.uid].volumes) for pod in pods)
     return d.WaveStarted(
         wave=state.wave,
@@ -328,12 +314,12 @@ def _wave_started(state: EpisodeState, now: int) -> d.WaveStarted:
 
 
 def _planned_pod(state: EpisodeState, wave: PlannedWave, seconds: int, pod: Pod, now: int) -> PlannedPod:
-    means = wave_mode(wave, state.means, handed_over=state.handed_over)
-    return planned_pod(seconds, pod, now, now, _last_kill_ns(state), means)
+    means = grace_periods.wave_mode(wave, state.means, handed_over=state.handed_over)
+    return grace_periods.planned_pod(seconds, pod, now, now, _last_kill_ns(state), means)
 
 
 def _last_kill_ns(state: EpisodeState) -> int:
-    return last_kill_ns(state.deadline_ns, state.kill_by_ns, state.means)
+    return grace_periods.last_kill_ns(state.deadline_ns, state.kill_by_ns, state.means)
 
 
 def _last_deadline_ns(state: EpisodeState) -> int:
@@ -343,7 +329,7 @@ def _last_deadline_ns(state: EpisodeState) -> int:
     later = [wave for wave in state.waves[state.wave + 1 :] if _has_open(state, wave)]
     if not later:
         return min(state.deadline_ns, _last_kill_ns(state))
-    last_ns = min(state.deadline_ns, last_begin_ns(_last_kill_ns(state)))
+    last_ns = min(state.deadline_ns, grace_periods.last_begin_ns(_last_kill_ns(state)))
     if not state.waves[state.wave].handover:
         return last_ns
     return min(last_ns, state.deadline_ns - later[-1].period_seconds * NS_PER_SECOND)
@@ -510,12 +496,12 @@ def _late_pods(state: EpisodeState, now: int) -> Result:
 
 
 def _unplanned(state: EpisodeState) -> list[Pod]:
-    return [as_counted(pod, state.means) for pod in state.listing if pod.uid not in state.pods]
+    return [grace_periods.as_counted(pod, state.means) for pod in state.listing if pod.uid not in state.pods]
 
 
 def _wave_of(state: EpisodeState, pod: Pod) -> int:
-    rules = PlacementRules(state.means, state.taints, state.together)
-    return max(state.wave, wave_index(state.periods, pod, rules))
+    rules = grace_periods.PlacementRules(state.means, state.taints, state.together)
+    return max(state.wave, grace_periods.wave_index(state.periods, pod, rules))
 
 
 def _report_too_late(state: EpisodeState, now: int) -> Result:
@@ -641,8 +627,8 @@ def _unseen(state: EpisodeState, reason: str) -> list[Event]:
 # --- the beginning -----------------------------------------------------------------------------
 
 
-def _times(state: EpisodeState, grant_ns: int, now: int) -> ShutdownTimes:
-    return shutdown_times(state.periods, now, grant_ns, state.reserve_ns)
+def _times(state: EpisodeState, grant_ns: int, now: int) -> grace_periods.ShutdownTimes:
+    return grace_periods.shutdown_times(state.periods, now, grant_ns, state.reserve_ns)
 
 
 def _begin_shutdown(state: EpisodeState, event: d.ShutdownDetected, now: int) -> Result:
@@ -784,7 +770,7 @@ def _afresh(
 
 def give_up_ns(state: EpisodeState) -> int:
     """When the wait for pods ends."""
-    return wait_until_ns(state.kill_by_ns, state.release_by_ns)
+    return grace_periods.wait_until_ns(state.kill_by_ns, state.release_by_ns)
 
 
 def _deadline(state: EpisodeState) -> int:
@@ -792,7 +778,7 @@ def _deadline(state: EpisodeState) -> int:
     # Other components bound ``flushing``: the NodeStatusActor, then logind's limit.
     if state.phase not in WAITING:
         return NEVER_NS
-    return give_up_ns(state) + (REAP_MARGIN_NS if state.given_up else 0)
+    return give_up_ns(state) + (grace_periods.REAP_MARGIN_NS if state.given_up else 0)
 
 
 EPISODE = ActorType(NAME, EpisodeState, _transitions(), deadline=_deadline, afresh=_afresh)

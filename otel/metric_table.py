@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import product
+from itertools import accumulate, product
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -36,6 +36,7 @@ from ebbtide.events.values import BootEnding, Pod, ShutdownKind, workload_name
 
 #: A hook takes milliseconds, a database's stop half an hour.
 BOUNDS_SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600, 1800)
+REST = "+Inf"
 BOUNDS_NS = tuple(round(bound * 1_000_000_000) for bound in BOUNDS_SECONDS)
 
 #: Raised when the sums change their meaning.
@@ -61,6 +62,10 @@ class Histogram(msgspec.Struct, kw_only=True, omit_defaults=True):
         at = next((at for at, bound in enumerate(BOUNDS_NS) if value_ns <= bound), len(BOUNDS_NS))
         self.counts[at] += 1
         self.sum_ns += value_ns
+
+    def cumulative(self) -> dict[str, int]:
+        """Counts up to each bound, in seconds."""
+        return dict(zip((*map(str, BOUNDS_SECONDS), REST), accumulate(self.counts), strict=True))
 
 
 class WorkloadNeed(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -709,14 +714,11 @@ def exposition_of(catalog: Sequence[Metric], meters: Any, around: ReadContext, p
             lines += (f"# HELP {name} {metric.help}", f"# TYPE {name} {metric.kind}")
         for labels, value in samples:
             if isinstance(value, Histogram):
-                # Cumulative here, but not in the meters: there one bucket changes at a time, so their sum is
-                # consistent.
-                total = 0
-                for bound, count in zip((*map(str, BOUNDS_SECONDS), "+Inf"), value.counts, strict=True):
-                    total += count
-                    lines.append(f"{name}_bucket{_labels_text((*labels, ('le', bound)))} {total}")
+                buckets = value.cumulative()
+                for bound, count in buckets.items():
+                    lines.append(f"{name}_bucket{_labels_text((*labels, ('le', bound)))} {count}")
                 lines.append(f"{name}_sum{_labels_text(labels)} {exact_seconds(value.sum_ns)}")
-                lines.append(f"{name}_count{_labels_text(labels)} {total}")
+                lines.append(f"{name}_count{_labels_text(labels)} {buckets[REST]}")
             else:
                 lines.append(
                     f"{name}{_labels_text(labels)} {exact_seconds(value) if metric.seconds else value}"

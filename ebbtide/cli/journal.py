@@ -55,26 +55,21 @@ def journal(ctx: click.Context) -> None:
 @output_option("table", "json")
 def ls_command(journals: tuple[Path, ...], output: str) -> int:
     """List a journal's shutdowns or outages."""
-    from ebbtide.cli.common.selection import (
-        boot_heading,
-        journal_state,
-        read_episodes,
-        whole_verdict,
-    )
+    from ebbtide.cli.common import selection
 
     history, boots = open_journal(journals), list[BootRecord]()
     # Read to the end despite damage: list the readable episodes, and report the rest by the exit code.
-    found, code = read_episodes(history, boots)
+    found, code = selection.read_episodes(history, boots)
     if output == "json":
-        verdict = whole_verdict(history)
+        verdict = selection.whole_verdict(history)
         listed = document(
             "EpisodeList",
             LIST_VERSION,
             journal_id=history.journal_id,
-            journal=journal_state(verdict),
+            journal=selection.journal_state(verdict),
             head=head_text(verdict.end.seq, verdict.head) or None,
             episodes=found,
-            boots=list(map(boot_heading, boots)),
+            boots=list(map(selection.boot_heading, boots)),
         )
         show_json(listed)
     else:

@@ -116,9 +116,5 @@ def metrics_document(meters: metric_table.Meters, around: metric_table.ReadConte
 def _sample_value(value: int | metric_table.Histogram, in_seconds: bool) -> dict[str, Any]:
     if isinstance(value, int):
         return {"value": float(metric_table.exact_seconds(value)) if in_seconds else value}
-    # Cumulative, the same numbers as in Prometheus' text.
-    total, buckets = 0, {}
-    for bound, count in zip((*map(str, metric_table.BOUNDS_SECONDS), "+Inf"), value.counts, strict=True):
-        total += count
-        buckets[bound] = total
-    return {"buckets": buckets, "sum": float(metric_table.exact_seconds(value.sum_ns)), "count": total}
+    buckets, seconds = value.cumulative(), float(metric_table.exact_seconds(value.sum_ns))
+    return {"buckets": buckets, "sum": seconds, "count": buckets[metric_table.REST]}

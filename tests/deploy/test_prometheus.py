@@ -17,25 +17,10 @@ from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.reader import History
 from ebbtide.events.values import Period, Settings
-from ebbtide.otel.metric_table import (
-    CATALOG,
-    Meters,
-    ReadContext,
-    ShippingState,
-    exposition,
-    fold,
-    last_causes,
-)
+from ebbtide.otel import metric_table
 from ebbtide.outage.controller_metrics import CATALOG as OUTAGE_CATALOG
 from ebbtide.outage.controller_metrics import OutageMetrics
-from ebbtide.replay.sim.scenario import (
-    Behaviour,
-    BehaviourRule,
-    Draws,
-    DurationQuantiles,
-    Faults,
-    synthetic_pods,
-)
+from ebbtide.replay.sim import scenario
 from ebbtide.replay.sim.simulate import SimulationRequest, simulate
 from tests.journals import SHUTDOWN
 
@@ -48,7 +33,7 @@ RUNBOOKS = (ROOT / "docs" / "runbooks.md").read_text()
 #: Our metric names in an expression; a histogram's parts count as the histogram.
 NAMES = re.compile(r"\b(?:ebbtide|graceful_shutdown|sleep_action)_[a-z_]+")
 PARTS = re.compile(r"_(?:bucket|sum|count)$")
-KNOWN = {metric.name for metric in (*CATALOG, *OUTAGE_CATALOG)}
+KNOWN = {metric.name for metric in (*metric_table.CATALOG, *OUTAGE_CATALOG)}
 
 
 def expressions(value: Any) -> Iterator[str]:
@@ -131,18 +116,18 @@ def promtool(*words: str, feed: str = "") -> str:
 @pytest.mark.root
 @pytest.mark.parametrize("prefix", ["", "kubelet_"])
 def test_the_linter_has_nothing_to_say(prefix: str) -> None:
-    meters = Meters()
-    fold(meters, History([DirectorySource(SHUTDOWN)]).records())
+    meters = metric_table.Meters()
+    metric_table.fold(meters, History([DirectorySource(SHUTDOWN)]).records())
     now_wall_ns = 1_700_000_100 * NS_PER_SECOND
-    around = ReadContext(
+    around = metric_table.ReadContext(
         now_wall_ns,
         at_risk=1,
         journal_unsynced=2,
         export_pending=3,
         export_behind_ns=NS_PER_SECOND,
-        shipping=ShippingState(pending=1),
+        shipping=metric_table.ShippingState(pending=1),
     )
-    assert promtool("check", "metrics", feed=exposition(meters, around, prefix)) == ""
+    assert promtool("check", "metrics", feed=metric_table.exposition(meters, around, prefix)) == ""
     assert promtool("check", "metrics", feed=OutageMetrics().text()) == ""
 
 
@@ -186,20 +171,22 @@ NIGHTS = {
 
 
 def night_metrics(name: str) -> str:
-    faults = Faults(**({"mode": "observe"} | NIGHTS[name].faults))
-    rules = (BehaviourRule(stop=DurationQuantiles((3 * NS_PER_SECOND, 9 * NS_PER_SECOND))),)
+    faults = scenario.Faults(**({"mode": "observe"} | NIGHTS[name].faults))
+    rules = (scenario.BehaviourRule(stop=scenario.DurationQuantiles((3 * NS_PER_SECOND, 9 * NS_PER_SECOND))),)
     settings = Settings(by_pod_priority=(Period(priority=0, seconds=30),))
-    pods = tuple(replace(pod, grace_seconds=30, priority=0) for pod in synthetic_pods(59, Draws(4)))
+    pods = tuple(
+        replace(pod, grace_seconds=30, priority=0) for pod in scenario.synthetic_pods(59, scenario.Draws(4))
+    )
     pods = tuple(
         replace(pod, containers=tuple(replace(each, hook=None) for each in pod.containers)) for pod in pods
     )
     wanted = SimulationRequest(
-        settings=settings, pods=pods, behaviour=Behaviour(rules, faults), mode=faults.mode
+        settings=settings, pods=pods, behaviour=scenario.Behaviour(rules, faults), mode=faults.mode
     )
-    run, meters = simulate(wanted, 4), Meters()
-    fold(meters, run.journal.records)
-    meters.causes = last_causes(History([run.journal.source()]))
-    return exposition(meters, ReadContext(0, live=False))
+    run, meters = simulate(wanted, 4), metric_table.Meters()
+    metric_table.fold(meters, run.journal.records)
+    meters.causes = metric_table.last_causes(History([run.journal.source()]))
+    return metric_table.exposition(meters, metric_table.ReadContext(0, live=False))
 
 
 @pytest.mark.parametrize("name", NIGHTS)

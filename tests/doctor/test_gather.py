@@ -19,13 +19,6 @@ from ebbtide.config.schema import NodeSection
 from ebbtide.doctor import gather as pods
 from ebbtide.doctor import node_looks
 from ebbtide.doctor.gather import HookTarget, detect_mode, targets_of_containers
-from ebbtide.doctor.node_looks import (
-    command_line_flag,
-    examine_api_server,
-    known_pods_of,
-    kubelet_settings,
-    look_at_api_server,
-)
 from ebbtide.doctor.rules import ApiServerState
 from ebbtide.events.base import NS_PER_SECOND
 from tests.actors.edges.kubernetes.write_fake import Scripted
@@ -41,7 +34,7 @@ from tests.node.client import Object
 ])  # fmt: skip
 def test_a_flag_of_a_command_line(words: list[str], value: str) -> None:
     """Go's flag syntax; a longer flag name does not match."""
-    assert command_line_flag(words, "config") == value
+    assert node_looks.command_line_flag(words, "config") == value
 
 
 def kubelet(**fields: object) -> str:
@@ -55,13 +48,13 @@ def test_what_a_kubelet_asks_for(tmp_path: Path) -> None:
     file, folder = tmp_path / "k.yaml", tmp_path / "k.d"
     file.write_text(kubelet(shutdownGracePeriod="30s", shutdownGracePeriodCriticalPods="10s", port=10250))
     words = ["kubelet", f"--config={file}"]
-    assert kubelet_settings(os.getpid(), words) == (str(file), 30 * NS_PER_SECOND)
+    assert node_looks.kubelet_settings(os.getpid(), words) == (str(file), 30 * NS_PER_SECOND)
     folder.mkdir()
     (folder / "10-off.conf").write_text(
         kubelet(shutdownGracePeriod="0s", shutdownGracePeriodCriticalPods="0s")
     )
-    assert kubelet_settings(os.getpid(), [*words, f"--config-dir={folder}"]) == (str(file), 0)
-    assert kubelet_settings(os.getpid(), ["kubelet", f"--config={tmp_path / 'no'}"])[1] is None
+    assert node_looks.kubelet_settings(os.getpid(), [*words, f"--config-dir={folder}"]) == (str(file), 0)
+    assert node_looks.kubelet_settings(os.getpid(), ["kubelet", f"--config={tmp_path / 'no'}"])[1] is None
 
 
 def test_the_kubelet_of_this_node(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,14 +99,14 @@ def test_a_list_of_pods() -> None:
         "spec": {"volumes": None},
     }
     ended = {**pod, "status": {"phase": "Failed"}}
-    (listed,) = known_pods_of(json.dumps({"items": [pod, ended]}).encode())
+    (listed,) = node_looks.known_pods_of(json.dumps({"items": [pod, ended]}).encode())
     assert listed.uid == "u-1"
 
 
 @pytest.mark.parametrize("body", [b'{"items": 7}', b'{"items": "\xff"}', b'{"items": ' + b"[" * 9000])
 def test_a_list_that_is_none(body: bytes) -> None:
     with pytest.raises(ValueError, match="list of pods cannot be read"):
-        known_pods_of(body)
+        node_looks.known_pods_of(body)
 
 
 def test_what_a_machine_looks_like(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,7 +147,7 @@ def answered(taints: list[Object], patch: Answer) -> Scripted:
 async def test_what_the_dry_run_says(code: int, may: bool | None) -> None:
     """A refusal by NodeRestriction or by our policy is a no; a failure is no proof."""
     server = answered([THEIRS, OURS], Answer(code, b"{}"))
-    api, _ = await examine_api_server(server, ApiServerState(), "node-1")
+    api, _ = await node_looks.examine_api_server(server, ApiServerState(), "node-1")
     assert api.taint is may
     patches = {each.path: each.body for each in server.asked if each.method == "PATCH"}
     assert patches[f"{NODE}?dryRun=All"] == {"spec": {"taints": [THEIRS, OURS]}}
@@ -165,7 +158,7 @@ async def test_what_the_dry_run_says(code: int, may: bool | None) -> None:
 async def test_whether_a_policy_is_in_force(code: int, confined: bool | None) -> None:
     """A role without the right hides the policy."""
     server = answered([], Answer(code, b"{}"))
-    api, _ = await examine_api_server(server, ApiServerState(), "node-1")
+    api, _ = await node_looks.examine_api_server(server, ApiServerState(), "node-1")
     assert api.confined is confined
 
 
@@ -178,5 +171,5 @@ async def test_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     }
     path = tmp_path / "kubeconfig"
     path.write_text(json.dumps(config))
-    api, _ = await look_at_api_server(path, "node-1")
+    api, _ = await node_looks.look_at_api_server(path, "node-1")
     assert "[node]'" in api.problem

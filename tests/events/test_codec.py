@@ -12,20 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import inspect
 
+from ebbtide.events import codec
 from ebbtide.events.base import ITEMS_MAX, TYPES, Event, Record
-from ebbtide.events.codec import (
-    FLAG_LAST,
-    FRAME_BYTES_MAX,
-    HASH_BYTES,
-    VALUES_MAX,
-    BadPayload,
-    FrameTooLarge,
-    decode_event,
-    decode_record,
-    encode_frame,
-    parse_frames,
-    plain_payload,
-)
 from ebbtide.events.decisions import Disarmed, PodEnded
 from ebbtide.events.facts import BusLost, Tick
 from ebbtide.events.segment import (
@@ -99,7 +87,7 @@ def chain(made: list[Record], from_seq: int = 1) -> tuple[list[Record], bytes]:
     numbered = [msgspec.structs.replace(record, seq=from_seq + at) for at, record in enumerate(made)]
     data = BEFORE
     for record in numbered:
-        data += encode_frame(record, data[-HASH_BYTES:], 0)
+        data += codec.encode_frame(record, data[-codec.HASH_BYTES :], 0)
     return numbered, data
 
 
@@ -107,8 +95,8 @@ def chain(made: list[Record], from_seq: int = 1) -> tuple[list[Record], bytes]:
 def test_a_record_survives_the_round_trip(made: list[Record]) -> None:
     """Every envelope field and the event come back equal."""
     numbered, data = chain(made)
-    parsed = parse_frames(data, HASH_BYTES, len(data), 0)
-    assert [decode_record(raw) for raw in parsed.records] == numbered
+    parsed = codec.parse_frames(data, codec.HASH_BYTES, len(data), 0)
+    assert [codec.decode_record(raw) for raw in parsed.records] == numbered
     assert (parsed.pos, parsed.seq, parsed.stop) == (len(data), len(numbered), None)
 
 
@@ -117,12 +105,12 @@ def test_a_record_survives_the_round_trip(made: list[Record]) -> None:
 def test_a_changed_frame_is_never_taken(made: list[Record], data: st.DataObject) -> None:
     """Any flipped bit stops the reader at its record."""
     numbered, good = chain(made)
-    bit = data.draw(st.integers(HASH_BYTES * 8, len(good) * 8 - 1))
+    bit = data.draw(st.integers(codec.HASH_BYTES * 8, len(good) * 8 - 1))
     bad = bytearray(good)
     bad[bit // 8] ^= 1 << (bit % 8)
-    parsed = parse_frames(bytes(bad), HASH_BYTES, len(bad), 0)
+    parsed = codec.parse_frames(bytes(bad), codec.HASH_BYTES, len(bad), 0)
     assert parsed.pos <= bit // 8
-    assert [decode_record(raw) for raw in parsed.records] == numbered[: len(parsed.records)]
+    assert [codec.decode_record(raw) for raw in parsed.records] == numbered[: len(parsed.records)]
 
 
 @settings(max_examples=50)
@@ -130,34 +118,34 @@ def test_a_changed_frame_is_never_taken(made: list[Record], data: st.DataObject)
 def test_a_buffer_that_ends_early_gives_what_is_whole(made: list[Record], data: st.DataObject) -> None:
     """A cut is no damage: the reader asks for more bytes."""
     numbered, good = chain(made)
-    end = data.draw(st.integers(HASH_BYTES, len(good)))
-    parsed = parse_frames(good, HASH_BYTES, end, 0)
+    end = data.draw(st.integers(codec.HASH_BYTES, len(good)))
+    parsed = codec.parse_frames(good, codec.HASH_BYTES, end, 0)
     assert parsed.stop is None
     assert parsed.pos <= end
-    assert [decode_record(raw) for raw in parsed.records] == numbered[: len(parsed.records)]
+    assert [codec.decode_record(raw) for raw in parsed.records] == numbered[: len(parsed.records)]
 
 
 def test_the_end_of_the_last_whole_step_is_told() -> None:
     """Later records wait for the rest of their step."""
     _, data = chain([*step(1), *step(4, whole=False)])
-    parsed = parse_frames(data, HASH_BYTES, len(data), 0)
+    parsed = codec.parse_frames(data, codec.HASH_BYTES, len(data), 0)
     assert (len(parsed.records), parsed.whole) == (6, 3)
-    again = parse_frames(data, parsed.whole_pos, len(data), 3)
+    again = codec.parse_frames(data, parsed.whole_pos, len(data), 3)
     assert [raw.seq for raw in again.records] == [4, 5, 6]
-    assert parsed.records[2].flags == FLAG_LAST
+    assert parsed.records[2].flags == codec.FLAG_LAST
 
 
 def test_a_number_out_of_order_is_not_taken() -> None:
     """A valid chain is not enough: numbers have no gaps."""
     _, data = chain(step(1), from_seq=5)
-    assert parse_frames(data, HASH_BYTES, len(data), 0).stop == "record 5 stands where 1 belongs"
+    assert codec.parse_frames(data, codec.HASH_BYTES, len(data), 0).stop == "record 5 stands where 1 belongs"
 
 
 def test_an_event_too_large_for_a_frame_is_refused() -> None:
     """The error has the limit and the fix."""
-    record = msgspec.structs.replace(step(1)[0], event=BusLost(error="x" * FRAME_BYTES_MAX))
-    with pytest.raises(FrameTooLarge, match="split the event"):
-        encode_frame(record, BEFORE, 0)
+    record = msgspec.structs.replace(step(1)[0], event=BusLost(error="x" * codec.FRAME_BYTES_MAX))
+    with pytest.raises(codec.FrameTooLarge, match="split the event"):
+        codec.encode_frame(record, BEFORE, 0)
 
 
 @given(headers)
@@ -182,7 +170,7 @@ def test_a_changed_header_is_damaged_and_never_misread(header: Header, data: st.
 
 def _crafted(fixed: bytes, texts: bytes) -> bytes:
     """A header with valid length and hash around this content."""
-    length = HEADER_PREFIX.size + len(fixed) + len(texts) + HASH_BYTES
+    length = HEADER_PREFIX.size + len(fixed) + len(texts) + codec.HASH_BYTES
     content = HEADER_PREFIX.pack(SEGMENT_MAGIC, FORMAT_VERSION, 0, length) + fixed + texts
     return content + hashlib.sha256(content).digest()
 
@@ -220,28 +208,28 @@ def test_a_header_that_was_made_up_is_damaged(fixed: bytes, texts: bytes) -> Non
 def test_what_is_nested_too_deep_is_a_bad_payload() -> None:
     """It would overflow the stack; its bytes are shown."""
     payload = b"\x81\xa5actor" + b"\x91" * 10_000 + b"\x90"
-    with pytest.raises(BadPayload):
-        decode_event("Checkpoint", b"\x81\xa6actors" + b"\x91" * 10_000 + b"\x90")
-    assert plain_payload(payload) == payload.hex()
+    with pytest.raises(codec.BadPayload):
+        codec.decode_event("Checkpoint", b"\x81\xa6actors" + b"\x91" * 10_000 + b"\x90")
+    assert codec.plain_payload(payload) == payload.hex()
 
 
 def test_a_payload_of_too_many_values_is_not_unfolded() -> None:
     """Each byte would take a hundred in memory."""
-    payload = b"\xdd" + (VALUES_MAX + 1).to_bytes(4, "big") + b"\x90" * (VALUES_MAX + 1)
-    with pytest.raises(BadPayload, match="more than 1200000 values"):
-        decode_event("Checkpoint", payload)
-    with pytest.raises(BadPayload, match="more than 200000 values"):
-        decode_event("InventoryTaken", payload)
-    assert plain_payload(payload) == f"{len(payload)} bytes, more than 200000 values: not shown"
+    payload = b"\xdd" + (codec.VALUES_MAX + 1).to_bytes(4, "big") + b"\x90" * (codec.VALUES_MAX + 1)
+    with pytest.raises(codec.BadPayload, match="more than 1200000 values"):
+        codec.decode_event("Checkpoint", payload)
+    with pytest.raises(codec.BadPayload, match="more than 200000 values"):
+        codec.decode_event("InventoryTaken", payload)
+    assert codec.plain_payload(payload) == f"{len(payload)} bytes, more than 200000 values: not shown"
     # A text's bytes are not values.
-    text = b"\x81\xa5error\xdb" + (2 * VALUES_MAX).to_bytes(4, "big") + b"x" * (2 * VALUES_MAX)
-    assert decode_event("BusLost", text) == BusLost(error="x" * (2 * VALUES_MAX))
+    text = b"\x81\xa5error\xdb" + (2 * codec.VALUES_MAX).to_bytes(4, "big") + b"x" * (2 * codec.VALUES_MAX)
+    assert codec.decode_event("BusLost", text) == BusLost(error="x" * (2 * codec.VALUES_MAX))
 
 
 def test_another_format_version_is_incompatible() -> None:
     """Every version has the prefix and final hash, so it differs from damage."""
     good = encode_header(Header(JOURNAL_ID, 1, 0, 0, False, Link(), IDENTITY))
-    other = bytearray(good[:-HASH_BYTES])
+    other = bytearray(good[: -codec.HASH_BYTES])
     other[8:10] = (FORMAT_VERSION + 1).to_bytes(2, "little")
     with pytest.raises(IncompatibleHeader, match="format version 2"):
         parse_header(bytes(other) + hashlib.sha256(other).digest())
@@ -332,10 +320,10 @@ def test_what_is_written_can_be_read(tag: str, count: int) -> None:
     event = filled(info, count)
     record = Record(seq=1, mono_ns=1, wall_ns=1, episode=0, cause=0, actor="a", last=True, event=event)
     try:
-        frame = encode_frame(record, BEFORE, 0)
-    except FrameTooLarge:
+        frame = codec.encode_frame(record, BEFORE, 0)
+    except codec.FrameTooLarge:
         assert count >= ITEMS_MAX
         return
-    parsed = parse_frames(BEFORE + frame, HASH_BYTES, HASH_BYTES + len(frame), 0)
-    assert [decode_record(raw) for raw in parsed.records] == [record]
+    parsed = codec.parse_frames(BEFORE + frame, codec.HASH_BYTES, codec.HASH_BYTES + len(frame), 0)
+    assert [codec.decode_record(raw) for raw in parsed.records] == [record]
     assert count <= ITEMS_MAX

@@ -10,41 +10,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ebbtide.events import reader
+from ebbtide.events import reader, recovery
 from ebbtide.events.base import Record
 from ebbtide.events.codec import FRAME_BYTES_MAX, FRAME_MAGIC_BYTES
 from ebbtide.events.reader import History
-from ebbtide.events.recovery import (
-    EXIT_CODES,
-    SEVERITY,
-    TABLE,
-    Case,
-    Finding,
-    ForeignJournal,
-    Verdict,
-    columns,
-    findings_from_documents,
-    findings_to_documents,
-    refuse_foreign,
-)
 from ebbtide.events.segment import Link, WriterStart, segment_file_name
 from tests.events.making import IDENTITY, OTHER_ID, stamp, step
 from tests.journals import JOURNAL_ID, NEW, Journal, Memory, checkpoint
 
-CASES = [Case(*values) for values in product(*columns())]
+CASES = [recovery.Case(*values) for values in product(*recovery.columns())]
 
 
 def test_every_combination_has_exactly_one_row() -> None:
-    matching = {case: [row.name for row in TABLE if row.matches(case)] for case in CASES}
+    matching = {case: [row.name for row in recovery.TABLE if row.matches(case)] for case in CASES}
     assert [case for case, rows in matching.items() if len(rows) != 1] == []
-    assert {row.name for row in TABLE} == {row for rows in matching.values() for row in rows}
+    assert {row.name for row in recovery.TABLE} == {row for rows in matching.values() for row in rows}
 
 
 def test_a_writer_goes_on_in_place_exactly_where_nothing_durable_is_lost() -> None:
     """Corrupt and incompatible journals stay, and a new one begins beside them."""
-    for row in TABLE:
+    for row in recovery.TABLE:
         assert (row.continues == "link") == (row.state in ("intact", "torn")), row.name
-    assert [EXIT_CODES[state] for state in SEVERITY] == [0, 4, 5, 6]
+    assert [recovery.EXIT_CODES[state] for state in recovery.SEVERITY] == [0, 4, 5, 6]
 
 
 # --- journals laid out by hand ------------------------------------------------------------------
@@ -87,15 +74,15 @@ class Layout(Journal):
         del self.files[segment_file_name(segment, JOURNAL_ID)]
         return self
 
-    def verdict(self) -> Verdict:
+    def verdict(self) -> recovery.Verdict:
         return self.history().read()
 
-    def read(self) -> tuple[list[Record], Verdict]:
+    def read(self) -> tuple[list[Record], recovery.Verdict]:
         history = self.history()
         return list(history.records()), history.verdict
 
 
-def outcome(verdict: Verdict) -> tuple[str, str, int]:
+def outcome(verdict: recovery.Verdict) -> tuple[str, str, int]:
     return verdict.state, verdict.worst.row.name if verdict.worst else "", verdict.end.seq
 
 
@@ -261,10 +248,10 @@ def test_a_damaged_header_is_of_each_journal_that_its_name_fits() -> None:
 def test_another_machines_journal_is_readable_and_not_writable() -> None:
     """Both ids are named, and the cure."""
     verdict = Layout().segment().verdict()
-    refuse_foreign(verdict.header, "machine-1")
-    refuse_foreign(None, "machine-2")
-    with pytest.raises(ForeignJournal, match=r"machine-1 \(node-1\) and this is machine-2: move"):
-        refuse_foreign(verdict.header, "machine-2")
+    recovery.refuse_foreign(verdict.header, "machine-1")
+    recovery.refuse_foreign(None, "machine-2")
+    with pytest.raises(recovery.ForeignJournal, match=r"machine-1 \(node-1\) and this is machine-2: move"):
+        recovery.refuse_foreign(verdict.header, "machine-2")
 
 
 def test_a_step_that_never_ends_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,10 +285,12 @@ def test_heads_of_frames_that_are_none_are_not_looked_through_for_ever(
 
 def test_what_a_reason_names_stays_here() -> None:
     """A copied report must not name it."""
-    finding = Finding(Case(damage="record"), "0000000001-00010203.ebj", 300, 4, "/home/alice: Bad CRC-32")
-    (document,) = findings_to_documents([finding])
+    finding = recovery.Finding(
+        recovery.Case(damage="record"), "0000000001-00010203.ebj", 300, 4, "/home/alice: Bad CRC-32"
+    )
+    (document,) = recovery.findings_to_documents([finding])
     assert document["reason"] == "in the original"
-    assert findings_from_documents([document]) == (finding._replace(reason="in the original"),)
+    assert recovery.findings_from_documents([document]) == (finding._replace(reason="in the original"),)
 
 
 # --- properties ----------------------------------------------------------------------------------

@@ -11,17 +11,7 @@ from typing import Any
 import pytest
 
 from ebbtide.cli.common.guard import DONE, NOT_SO
-from ebbtide.cli.fleet.fleet_risk import (
-    LINES_MAX,
-    PRINTED_MAX,
-    FleetWhatIf,
-    Night,
-    NodeRisk,
-    PodChange,
-    PoolRisk,
-    WorkloadRisk,
-    risk_page,
-)
+from ebbtide.cli.fleet import fleet_risk
 from ebbtide.replay.report.page import resource
 from tests.commands import Run
 from tests.fleet.conftest import Nodes
@@ -38,8 +28,8 @@ def asked(run: Run, folder: Path, config: Path, *words: str | Path, code: int = 
     return found
 
 
-def empty(**fields: Any) -> FleetWhatIf:
-    return FleetWhatIf(changed=["the configuration new.yaml"], periods=[], **fields)
+def empty(**fields: Any) -> fleet_risk.FleetWhatIf:
+    return fleet_risk.FleetWhatIf(changed=["the configuration new.yaml"], periods=[], **fields)
 
 
 # --- what it says ------------------------------------------------------------------------------
@@ -84,10 +74,10 @@ def test_the_page_says_what_the_document_says(
 
 def test_a_fleet_of_which_nothing_is_known() -> None:
     """The page says so, neither good nor bad, with sentences instead of empty tables."""
-    page = risk_page(empty())
+    page = fleet_risk.risk_page(empty())
     assert "No shutdown could be asked" in Reader(page).said("h1")
     assert 'class="seal mixed"' in page
-    said = Reader(risk_page(empty(asked=1, shutdowns=1, pools=[]))).said()
+    said = Reader(fleet_risk.risk_page(empty(asked=1, shutdowns=1, pools=[]))).said()
     assert said.count("Nothing changes for any.") == 3
     assert "No shutdown would have lost a pod." in said
     assert "Every shutdown of every journal was asked." in said
@@ -118,7 +108,7 @@ def test_a_fleet_of_which_nothing_is_known() -> None:
 )
 def test_the_verdict_in_a_sentence(counts: dict[str, int], sentence: str, kind: str) -> None:
     """An interval where a record leaves something open."""
-    page = risk_page(empty(asked=9, shutdowns=9, **counts))
+    page = fleet_risk.risk_page(empty(asked=9, shutdowns=9, **counts))
     assert Reader(page).said("h1").endswith(sentence)
     assert f'class="seal {kind}"' in page
 
@@ -126,7 +116,7 @@ def test_the_verdict_in_a_sentence(counts: dict[str, int], sentence: str, kind: 
 def test_names_stay_names() -> None:
     found = empty(
         nights=[
-            Night(
+            fleet_risk.Night(
                 node=name,
                 shutdown=f"00-{at}",
                 started="2026-01-01T00:00:00Z",
@@ -134,15 +124,15 @@ def test_names_stay_names() -> None:
                 perhaps_lost=0,
                 journal_id="00",
                 location=name,
-                pods=[PodChange(name, "lost")],
+                pods=[fleet_risk.PodChange(name, "lost")],
             )
             for at, name in enumerate(HOSTILE)
         ],
-        nodes=[NodeRisk(cluster=name, node=name, lost=1) for name in HOSTILE],
-        workloads=[WorkloadRisk(workload=name, priority=None, lost=1) for name in HOSTILE],
-        pools=[PoolRisk(pool=name, shutdowns=1, pods=1, lost=1) for name in HOSTILE],
+        nodes=[fleet_risk.NodeRisk(cluster=name, node=name, lost=1) for name in HOSTILE],
+        workloads=[fleet_risk.WorkloadRisk(workload=name, priority=None, lost=1) for name in HOSTILE],
+        pools=[fleet_risk.PoolRisk(pool=name, shutdowns=1, pods=1, lost=1) for name in HOSTILE],
     )
-    read = Reader(risk_page(found))
+    read = Reader(fleet_risk.risk_page(found))
     assert not [name for name, _ in read.elements if name in ("script", "img")]
     assert "</script><script>window.hit=1</script>" in read.said()
 
@@ -150,11 +140,13 @@ def test_names_stay_names() -> None:
 def test_a_large_fleet_is_a_page_that_opens() -> None:
     """The worst are there with the number of the others; the print style shows fewer."""
     count = 100_000
-    page = risk_page(empty(nodes=[NodeRisk(cluster=None, node=f"n-{at}", lost=1) for at in range(count)]))
+    page = fleet_risk.risk_page(
+        empty(nodes=[fleet_risk.NodeRisk(cluster=None, node=f"n-{at}", lost=1) for at in range(count)])
+    )
     assert len(page) < 1_000_000
-    assert f"The worst {LINES_MAX} and 99 500 more." in page
-    assert f"Printed are the first {PRINTED_MAX}." in page
-    assert f"tr:nth-child(n+{PRINTED_MAX + 1}) {{ display: none; }}" in resource("risk.css")
+    assert f"The worst {fleet_risk.LINES_MAX} and 99 500 more." in page
+    assert f"Printed are the first {fleet_risk.PRINTED_MAX}." in page
+    assert f"tr:nth-child(n+{fleet_risk.PRINTED_MAX + 1}) {{ display: none; }}" in resource("risk.css")
 
 
 # --- node pools --------------------------------------------------------------------------------

@@ -32,13 +32,7 @@ from ebbtide.actors.edges.kubernetes.api_watch import list_watched, pods_of
 from ebbtide.actors.edges.kubernetes.credentials import read_kubeconfig
 from ebbtide.config.loading import parse
 from ebbtide.manifests import parse_manifests
-from ebbtide.otel.otlp import (
-    NotProtobuf,
-    answer_of_grpc,
-    answer_of_http,
-    parse_partial_success,
-    parse_status,
-)
+from ebbtide.otel import otlp
 from tests.corpus_files import corpus
 
 T = TypeVar("T")
@@ -184,10 +178,10 @@ def answers(data: bytes) -> None:
     """A tracing back end's answer to a batch, by either protocol."""
     for status in (200, 400, 429):
         for kind in ("application/x-protobuf", "application/json", ""):
-            answer_of_http(status, kind, data.decode("latin-1")[:40], data)
-    answer_of_grpc(14, "UNAVAILABLE", data.decode("latin-1"), data)
-    for parse_message in (parse_partial_success, parse_status):
-        with suppress(NotProtobuf):
+            otlp.answer_of_http(status, kind, data.decode("latin-1")[:40], data)
+    otlp.answer_of_grpc(14, "UNAVAILABLE", data.decode("latin-1"), data)
+    for parse_message in (otlp.parse_partial_success, otlp.parse_status):
+        with suppress(otlp.NotProtobuf):
             parse_message(data)
 
 

@@ -15,36 +15,14 @@ import trio.testing
 from google.protobuf.message import DecodeError, Message
 
 from ebbtide.actors.edges.cri import api_pb2 as api
+from ebbtide.actors.edges.cri import cri_pods
 from ebbtide.actors.edges.cri.cri_client import METHODS, CallFailed, CriClient, RuntimeReach, answer_type
-from ebbtide.actors.edges.cri.cri_pods import (
-    CONTAINER_NAME_LABEL,
-    GRACE_ANNOTATION,
-    POD_NAME_LABEL,
-    POD_NAMESPACE_LABEL,
-    POD_UID_LABEL,
-    PORTS_ANNOTATION,
-    PRE_STOP_ANNOTATION,
-    PRIORITY_ANNOTATION,
-    SIDECARS_ANNOTATION,
-    InventoryContainer,
-    PodTable,
-    coming_view,
-    pod_view,
-)
 from ebbtide.actors.edges.cri.cri_runtime import ContainerEnds, ContainerOrders, Listing
+from ebbtide.actors.edges.kubernetes import node_writes
 from ebbtide.actors.edges.kubernetes.api_calls import ApiNode, ApiPod, Unanswered
 from ebbtide.actors.edges.kubernetes.api_watch import ApiRefused, VersionExpired, Watch, pods_of
 from ebbtide.actors.edges.kubernetes.api_writes import final_status
 from ebbtide.actors.edges.kubernetes.known_pods import PodStore
-from ebbtide.actors.edges.kubernetes.node_writes import (
-    CHANGED_ANNOTATION,
-    RESTORE_PATCHES,
-    TAINT,
-    certificate_patch,
-    conditions_patch,
-    cordon_patch,
-    fence_patch,
-)
 from ebbtide.actors.edges.pod_spec import ExecAction
 from ebbtide.actors.system import System, take_checkpoint
 from ebbtide.events import facts as f
@@ -146,7 +124,7 @@ def cri(data: bytes) -> None:
 
 
 async def _cri(data: bytes) -> None:
-    client, table, outbox = _Answering(cut(data)), PodTable(), Outbox()
+    client, table, outbox = _Answering(cut(data)), cri_pods.PodTable(), Outbox()
     started: list[tuple[Callable[..., Awaitable[None]], tuple[Any, ...]]] = []
 
     def start(work: Callable[..., Awaitable[None]], *arguments: Any) -> None:
@@ -162,7 +140,7 @@ async def _cri(data: bytes) -> None:
         for _ in range(2):
             with suppress(CallFailed):
                 await listing.refresh()
-        views = [pod_view(pod) for pod in table.active()]
+        views = [cri_pods.pod_view(pod) for pod in table.active()]
         table.give(table.active())
         for entry in list(table.entries())[:HOOKS_MAX]:
             if isinstance(entry.spec.pre_stop, ExecAction):
@@ -175,7 +153,7 @@ async def _cri(data: bytes) -> None:
             # A watched process ends at its own time.
             with trio.move_on_after(WATCHDOG_SECONDS):
                 await work(*arguments)
-        ends.owed = [InventoryContainer(uid="u", container="main", id="gone")]
+        ends.owed = [cri_pods.InventoryContainer(uid="u", container="main", id="gone")]
         await ends.catch_up()
         for fact in outbox.facts:
             encode_event(fact)
@@ -185,14 +163,18 @@ async def _cri(data: bytes) -> None:
 
 
 def cri_answers() -> Iterator[bytes]:
-    labels = {POD_UID_LABEL: "u", POD_NAMESPACE_LABEL: "shop", POD_NAME_LABEL: "web-0"}
-    notes = {PRIORITY_ANNOTATION: "5", SIDECARS_ANNOTATION: "proxy"}
+    labels = {
+        cri_pods.POD_UID_LABEL: "u",
+        cri_pods.POD_NAMESPACE_LABEL: "shop",
+        cri_pods.POD_NAME_LABEL: "web-0",
+    }
+    notes = {cri_pods.PRIORITY_ANNOTATION: "5", cri_pods.SIDECARS_ANNOTATION: "proxy"}
     sandbox = api.PodSandbox(id="s1", created_at=5, labels=labels, annotations=notes)
     hook = b'{"exec":{"command":["true"]}}'.decode()
     said = {
-        GRACE_ANNOTATION: "30",
-        PRE_STOP_ANNOTATION: hook,
-        PORTS_ANNOTATION: '[{"name":"a","containerPort":8}]',
+        cri_pods.GRACE_ANNOTATION: "30",
+        cri_pods.PRE_STOP_ANNOTATION: hook,
+        cri_pods.PORTS_ANNOTATION: '[{"name":"a","containerPort":8}]',
     }
     container = api.Container(
         id="c1",
@@ -200,7 +182,7 @@ def cri_answers() -> Iterator[bytes]:
         metadata=api.ContainerMetadata(name="main"),
         state=api.CONTAINER_RUNNING,
         created_at=6,
-        labels={CONTAINER_NAME_LABEL: "main"},
+        labels={cri_pods.CONTAINER_NAME_LABEL: "main"},
         annotations=said,
     )
     network = api.PodSandboxNetworkStatus(ip="10.0.0.7", additional_ips=[api.PodIP(ip="fd00::7")])
@@ -238,17 +220,17 @@ def api_objects(data: bytes) -> None:
             _write_pod(msgspec.json.decode(line, type=ApiPod))
     encoded = msgspec.json.encode(store.watched())
     assert isinstance(encoded, bytes)
-    shut_down(coming_view(known, known.containers) for known in store.pods())
+    shut_down(cri_pods.coming_view(known, known.containers) for known in store.pods())
 
 
 def _write_node(node: ApiNode) -> None:
     ready = {"reason": "KubeletNotReady", "message": "node is shutting down"}
     bodies = [
-        cordon_patch(node, taint=True),
-        conditions_patch(node, ("NodeShutdown",), dict(ready)),
-        certificate_patch(node, "{}"),
-        fence_patch(node),
-        *(patch.change(node) for patch in RESTORE_PATCHES),
+        node_writes.cordon_patch(node, taint=True),
+        node_writes.conditions_patch(node, ("NodeShutdown",), dict(ready)),
+        node_writes.certificate_patch(node, "{}"),
+        node_writes.fence_patch(node),
+        *(patch.change(node) for patch in node_writes.RESTORE_PATCHES),
     ]
     msgspec.json.encode(bodies)
 
@@ -279,8 +261,11 @@ def api_object_lines() -> Iterator[bytes]:
     note = '{"taint":true,"conditions":{"NodeShutdown":{"type":"NodeShutdown","status":"False"}}}'
     condition = {"type": "NodeShutdown", "status": "True", "reason": "NodeShutdown", "message": "x"}
     node = {
-        "metadata": {"resourceVersion": "3", "annotations": {CHANGED_ANNOTATION: note}},
-        "spec": {"taints": [TAINT, {"key": "other", "effect": "NoExecute"}], "unschedulable": True},
+        "metadata": {"resourceVersion": "3", "annotations": {node_writes.CHANGED_ANNOTATION: note}},
+        "spec": {
+            "taints": [node_writes.TAINT, {"key": "other", "effect": "NoExecute"}],
+            "unschedulable": True,
+        },
         "status": {"conditions": [condition, {"type": "Ready", "status": "True", "lastTransitionTime": "t"}]},
     }
     yield msgspec.json.encode(node)

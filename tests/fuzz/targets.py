@@ -22,19 +22,8 @@ from ebbtide.actors.edges.kubernetes.api_calls import Unanswered
 from ebbtide.actors.edges.kubernetes.credentials import UnusableCredentials
 from ebbtide.actors.system import take_checkpoint
 from ebbtide.config import ConfigError
+from ebbtide.events import codec, recovery, segment
 from ebbtide.events.base import Stamp
-from ebbtide.events.codec import (
-    FRAME_BYTES_MIN,
-    FRAME_HEAD,
-    FRAME_MAGIC_BYTES,
-    HASH_BYTES,
-    BadPayload,
-    UnknownType,
-    decode_record,
-    encode_event,
-    learn_record,
-    plain_payload,
-)
 from ebbtide.events.messages import Names
 from ebbtide.events.pack import (
     MANIFEST,
@@ -47,22 +36,6 @@ from ebbtide.events.pack import (
 )
 from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import shutdown_records
-from ebbtide.events.recovery import (
-    SEVERITY,
-    Case,
-    Finding,
-    ForeignJournal,
-    findings_from_documents,
-    findings_to_documents,
-)
-from ebbtide.events.segment import (
-    HEADER_FIXED,
-    HEADER_PREFIX,
-    LOGICS,
-    SEGMENT_MAGIC,
-    Link,
-    segment_file_name,
-)
 from ebbtide.manifests import ManifestError
 from ebbtide.recover import Unreadable, recover
 from ebbtide.replay.divergence import explain
@@ -105,41 +78,47 @@ class Target(NamedTuple):
 
 # --- a segment ---------------------------------------------------------------------------------
 
-NAME = segment_file_name(1, JOURNAL_ID)
+NAME = segment.segment_file_name(1, JOURNAL_ID)
 
 
-def with_valid_hashes(data: bytes, number: int = 1, link: Link | None = None) -> bytes:
+def with_valid_hashes(data: bytes, number: int = 1, link: segment.Link | None = None) -> bytes:
     """The segment with correct checksums, numbers, hashes and this link.
 
     Otherwise nearly every input ends at the first hash.
     """
     made = bytearray(data)
     length = int.from_bytes(made[12:16], "little")
-    if len(made) < HEADER_PREFIX.size + HASH_BYTES or not HEADER_PREFIX.size + HASH_BYTES <= length <= len(
-        made
+    if (
+        len(made) < segment.HEADER_PREFIX.size + codec.HASH_BYTES
+        or not segment.HEADER_PREFIX.size + codec.HASH_BYTES <= length <= len(made)
     ):
         return bytes(made)
-    made[:8] = SEGMENT_MAGIC
+    made[:8] = segment.SEGMENT_MAGIC
     # Those of the file's name.
     made[24:48] = JOURNAL_ID + number.to_bytes(8, "little")
-    if link is not None and length >= HEADER_PREFIX.size + HEADER_FIXED.size + HASH_BYTES:
+    if (
+        link is not None
+        and length >= segment.HEADER_PREFIX.size + segment.HEADER_FIXED.size + codec.HASH_BYTES
+    ):
         _LINK.pack_into(made, 72, *link)
     _seal(made, 0, length, b"")
     pos, seq = length, int.from_bytes(made[88:96], "little")
-    carries = any(made[64:72]) and length >= HEADER_PREFIX.size + HEADER_FIXED.size
-    before = made[96:128] if carries else made[length - HASH_BYTES : length]
-    while pos + FRAME_BYTES_MIN <= len(made):
-        head = list(FRAME_HEAD.unpack_from(made, pos))
-        length = head[2] if FRAME_BYTES_MIN <= head[2] <= len(made) - pos else len(made) - pos
+    carries = any(made[64:72]) and length >= segment.HEADER_PREFIX.size + segment.HEADER_FIXED.size
+    before = made[96:128] if carries else made[length - codec.HASH_BYTES : length]
+    while pos + codec.FRAME_BYTES_MIN <= len(made):
+        head = list(codec.FRAME_HEAD.unpack_from(made, pos))
+        length = head[2] if codec.FRAME_BYTES_MIN <= head[2] <= len(made) - pos else len(made) - pos
         # Trailers and boundaries repeat the number.
         seq = seq + 1 if head[9] < 2 else seq
-        head[0], head[2] = int.from_bytes(FRAME_MAGIC_BYTES, "little"), length
+        head[0], head[2] = int.from_bytes(codec.FRAME_MAGIC_BYTES, "little"), length
         head[3] = seq % (1 << 64)
-        FRAME_HEAD.pack_into(made, pos, *head)
-        made[pos + 4 : pos + 8] = zlib.crc32(made[pos + 8 : pos + length - HASH_BYTES]).to_bytes(4, "little")
+        codec.FRAME_HEAD.pack_into(made, pos, *head)
+        made[pos + 4 : pos + 8] = zlib.crc32(made[pos + 8 : pos + length - codec.HASH_BYTES]).to_bytes(
+            4, "little"
+        )
         _seal(made, pos, length, bytes(before))
         pos += length
-        before = made[pos - HASH_BYTES : pos]
+        before = made[pos - codec.HASH_BYTES : pos]
     return bytes(made)
 
 
@@ -153,21 +132,21 @@ def linked(data: bytes) -> dict[str, bytes]:
     A header with a non-zero spare field keeps its own link.
     """
     files: dict[str, bytes] = {}
-    link = Link()
+    link = segment.Link()
     while len(data) > 2 and len(files) < SEGMENTS_MAX:
         length = int.from_bytes(data[:2], "little")
         piece, data = data[2 : 2 + length], data[2 + length :]
         number = len(files) + 1
-        name = segment_file_name(number, JOURNAL_ID)
+        name = segment.segment_file_name(number, JOURNAL_ID)
         files[name] = made = with_valid_hashes(piece, number, None if piece[10:12] != bytes(2) else link)
         seqs = [raw.seq for raw in History([Memory({name: made})]).raw()]
-        link = Link(number, len(made), seqs[-1] if seqs else link.seq, made[-HASH_BYTES:])
+        link = segment.Link(number, len(made), seqs[-1] if seqs else link.seq, made[-codec.HASH_BYTES :])
     return files
 
 
 def _seal(made: bytearray, pos: int, length: int, before: bytes) -> None:
     end = pos + length
-    made[end - HASH_BYTES : end] = sha256(before + made[pos : end - HASH_BYTES]).digest()
+    made[end - codec.HASH_BYTES : end] = sha256(before + made[pos : end - codec.HASH_BYTES]).digest()
 
 
 def _segment(data: bytes) -> None:
@@ -178,7 +157,7 @@ def _segment(data: bytes) -> None:
         str(history.verdict.banner)
         history.verdict.start(JOURNAL_ID)
         for raw in history.raw():
-            plain_payload(raw.payload)
+            codec.plain_payload(raw.payload)
 
 
 def _journal(data: bytes) -> None:
@@ -187,7 +166,7 @@ def _journal(data: bytes) -> None:
     begun_late = History([source], from_checkpoint=True)
     begun_late.read()
     for raw in begun_late.earlier(INPUT_BYTES_MAX):
-        plain_payload(raw.payload)
+        codec.plain_payload(raw.payload)
     history = History([source])
     verdict = history.read()
     str(verdict.banner)
@@ -197,8 +176,8 @@ def _journal(data: bytes) -> None:
     for part in parts:
         found = History([part]).read()
         # A copy's verdict is never better than the original's.
-        assert SEVERITY.index(found.state) >= SEVERITY.index(verdict.state)
-        findings_from_documents(findings_to_documents(found.findings))
+        assert recovery.SEVERITY.index(found.state) >= recovery.SEVERITY.index(verdict.state)
+        recovery.findings_from_documents(recovery.findings_to_documents(found.findings))
 
 
 def _journals() -> Iterator[bytes]:
@@ -212,9 +191,9 @@ def _journals() -> Iterator[bytes]:
 def _replay(data: bytes) -> None:
     """Records executed, and the first difference explained."""
     source = Memory({NAME: with_valid_hashes(data)})
-    found = verify(History([source], logics=LOGICS))
+    found = verify(History([source], logics=segment.LOGICS))
     if found.divergence is not None:
-        explain(History([source], logics=LOGICS), found.divergence, "0")
+        explain(History([source], logics=segment.LOGICS), found.divergence, "0")
 
 
 def _recover(data: bytes) -> None:
@@ -222,12 +201,12 @@ def _recover(data: bytes) -> None:
     source = Memory({NAME: with_valid_hashes(data)})
     header = History([source]).read().header
     recovered = recover([source], header.identity.machine_id if header else "", JOURNAL_ID)
-    encode_event(take_checkpoint(recovered.system))
+    codec.encode_event(take_checkpoint(recovered.system))
 
 
 def _redact(data: bytes) -> None:
     """The same journal without names."""
-    history = History([Memory({NAME: with_valid_hashes(data)})], logics=LOGICS)
+    history = History([Memory({NAME: with_valid_hashes(data)})], logics=segment.LOGICS)
     for _ in redact(history, Pseudonyms()):
         pass
 
@@ -239,10 +218,10 @@ def _tell(data: bytes) -> None:
         repr(account)
     names = Names()
     for raw in History([source]).raw():
-        learn_record(names, raw)
+        codec.learn_record(names, raw)
         try:
-            record = decode_record(raw)
-        except (UnknownType, BadPayload):
+            record = codec.decode_record(raw)
+        except (codec.UnknownType, codec.BadPayload):
             continue
         record.event.describe(names, Stamp(record.mono_ns, record.wall_ns))
 
@@ -259,8 +238,8 @@ def _segments() -> Iterator[bytes]:
 
 def _frame_ends(data: bytes) -> Iterator[int]:
     pos = int.from_bytes(data[12:16], "little")
-    while pos + FRAME_BYTES_MIN <= len(data):
-        pos += FRAME_HEAD.unpack_from(data, pos)[2]
+    while pos + codec.FRAME_BYTES_MIN <= len(data):
+        pos += codec.FRAME_HEAD.unpack_from(data, pos)[2]
         yield pos
 
 
@@ -283,21 +262,23 @@ def _pack(data: bytes) -> None:
 
 def _packs() -> Iterator[bytes]:
     files = Journal(IDENTITY, NEW).begin(Stamp(5, 7)).seal().files
-    finding = Finding(Case(damage="record"), NAME, 300, 4, "a frame's checksum is wrong")
+    finding = recovery.Finding(recovery.Case(damage="record"), NAME, 300, 4, "a frame's checksum is wrong")
     for findings in ((), (finding,)):
         made = BytesIO()
         write_pack(
-            made, {"kind": "PackedJournal", "findings": findings_to_documents(findings)}, files.items()
+            made,
+            {"kind": "PackedJournal", "findings": recovery.findings_to_documents(findings)},
+            files.items(),
         )
         yield made.getvalue()
 
 
 def _manifest(data: bytes) -> None:
     """A manifest's statements about the original."""
-    found = findings_from_documents(document_of(data).get("findings", ()))
+    found = recovery.findings_from_documents(document_of(data).get("findings", ()))
     for finding in found:
         str(finding)
-    json.dumps(findings_to_documents(found))
+    json.dumps(recovery.findings_to_documents(found))
 
 
 def _manifests() -> Iterator[bytes]:
@@ -312,9 +293,9 @@ TARGETS: dict[str, Target] = {
     # Any file has a history and a verdict, without an error.
     "segment": Target(_segment, (), _segments),
     "journal": Target(_journal, (), _journals),
-    "replay": Target(_replay, (UnknownType, BadPayload), _segments),
-    "recover": Target(_recover, (Unreadable, ForeignJournal), _segments),
-    "redact": Target(_redact, (Diverged, NoBegin, UnknownType, BadPayload), _segments),
+    "replay": Target(_replay, (codec.UnknownType, codec.BadPayload), _segments),
+    "recover": Target(_recover, (Unreadable, recovery.ForeignJournal), _segments),
+    "redact": Target(_redact, (Diverged, NoBegin, codec.UnknownType, codec.BadPayload), _segments),
     "tell": Target(_tell, (), _segments),
     "pack": Target(_pack, (NotPacked, OSError), _packs),
     "manifest": Target(_manifest, (ValueError,), _manifests),

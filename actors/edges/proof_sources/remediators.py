@@ -20,16 +20,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 import trio
 
-from ebbtide.actors.edges.kubernetes.api_calls import (
-    HTTP_NOT_FOUND,
-    ApiCaller,
-    JsonObject,
-    NodeInfo,
-    ObjectMeta,
-    Unanswered,
-    answer_text,
-    find_condition,
-)
+from ebbtide.actors.edges.kubernetes import api_calls
 from ebbtide.actors.edges.kubernetes.node_view import ClusterView
 from ebbtide.actors.edges.proof_sources.proof_source import Gathering, Machine, Said, Unread
 from ebbtide.events import bounds
@@ -78,16 +69,16 @@ class _Spec(msgspec.Struct):
 
 
 class _Status(msgspec.Struct, rename="camel"):
-    conditions: list[JsonObject] = []
+    conditions: list[api_calls.JsonObject] = []
     phase: str | None = None
     #: Cluster API's copy of the Node's.
-    node_info: NodeInfo = msgspec.field(default_factory=NodeInfo)
+    node_info: api_calls.NodeInfo = msgspec.field(default_factory=api_calls.NodeInfo)
 
 
 class _Object(msgspec.Struct):
     """A remediator's object, or a Machine."""
 
-    metadata: ObjectMeta
+    metadata: api_calls.ObjectMeta
     spec: _Spec = msgspec.field(default_factory=_Spec)
     status: _Status = msgspec.field(default_factory=_Status)
 
@@ -97,7 +88,7 @@ class _List(msgspec.Struct):
 
 
 def _fenced(status: _Status) -> bool:
-    found = find_condition(status.conditions, "FenceAgentActionSucceeded")
+    found = api_calls.find_condition(status.conditions, "FenceAgentActionSucceeded")
     return found is not None and found.get("status") == "True"
 
 
@@ -124,13 +115,13 @@ class _Refusal(msgspec.Struct):
     details: _Details = msgspec.field(default_factory=_Details)
 
 
-async def _get(caller: ApiCaller, path: str, kind: type[T], what: str, asked: str) -> T | None:
+async def _get(caller: api_calls.ApiCaller, path: str, kind: type[T], what: str, asked: str) -> T | None:
     """None: the kind is not installed. Raises Unread: ``what`` cannot be ``asked``."""
     try:
         answer = await caller.call("GET", path, seconds_max=bounds.now.source_seconds / 2)
-    except Unanswered as error:
+    except api_calls.Unanswered as error:
         raise Unread(f"the API server: {error}") from None
-    if answer.code == HTTP_NOT_FOUND:
+    if answer.code == api_calls.HTTP_NOT_FOUND:
         try:
             is_installed = bool(msgspec.json.decode(answer.body, type=_Refusal).details.name)
         except (ValueError, RecursionError):
@@ -139,7 +130,7 @@ async def _get(caller: ApiCaller, path: str, kind: type[T], what: str, asked: st
             return None
         raise Unread(f"{what} is not there")
     if not answer.ok:
-        raise Unread(f"{what} cannot be {asked}: {answer_text(answer)}")
+        raise Unread(f"{what} cannot be {asked}: {api_calls.answer_text(answer)}")
     try:
         return msgspec.json.decode(answer.body, type=kind)
     except (ValueError, RecursionError):
@@ -147,7 +138,7 @@ async def _get(caller: ApiCaller, path: str, kind: type[T], what: str, asked: st
 
 
 class Remediations:
-    def __init__(self, caller: ApiCaller, name: str) -> None:
+    def __init__(self, caller: api_calls.ApiCaller, name: str) -> None:
         self.name = name
         self._path, self._is_done = KINDS[name]
         self._caller = caller
@@ -193,7 +184,7 @@ class Machines:
 
     name = CLUSTER_API
 
-    def __init__(self, caller: ApiCaller, view: ClusterView) -> None:
+    def __init__(self, caller: api_calls.ApiCaller, view: ClusterView) -> None:
         self._caller, self._view = caller, view
         self._turns: dict[str, float] = {}
         self._last_turn_at = -math.inf
@@ -218,7 +209,7 @@ class Machines:
         if not provider_id or provider_id != found.provider_id:
             raise Unread(OTHER_PROVIDER_ID)
         # ``ObjectDoesNotExist`` is about a machine that never existed.
-        ready = find_condition(machine.status.conditions, "InfrastructureReady") or {}
+        ready = api_calls.find_condition(machine.status.conditions, "InfrastructureReady") or {}
         done = (ready.get("status"), ready.get("reason")) == ("False", OBJECT_DELETED)
         said = Remediation(machine.metadata.uid, node, done, "providerID", provider_id, info.boot_id)
         return [said]

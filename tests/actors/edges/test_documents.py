@@ -14,18 +14,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ebbtide.actors.edges.documents import (
-    DEPTH_MAX,
-    OBJECT_NODES_MAX,
-    DocumentError,
-    decode_text,
-    object_of_file,
-    parse_json,
-    parse_text,
-    parse_yaml,
-    plain_value,
-    read_file,
-)
+from ebbtide.actors.edges import documents
 
 KEYS = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), max_size=8)
 VALUES = st.recursive(
@@ -36,12 +25,12 @@ VALUES = st.recursive(
 
 
 def read(text: str) -> list[Any]:
-    return [plain_value(document) for document in parse_yaml(text)]
+    return [documents.plain_value(document) for document in documents.parse_yaml(text)]
 
 
-def refused(text: str) -> DocumentError:
-    with pytest.raises(DocumentError) as raised:
-        parse_yaml(text)
+def refused(text: str) -> documents.DocumentError:
+    with pytest.raises(documents.DocumentError) as raised:
+        documents.parse_yaml(text)
     return raised.value
 
 
@@ -117,11 +106,11 @@ def test_what_cannot_be_used_is_refused_with_its_line(text: str, line: int, part
 
 def test_nesting_is_bounded_and_not_by_the_interpreter() -> None:
     """The limit is readable, one more level is refused, in YAML and in JSON."""
-    deepest = "[" * DEPTH_MAX + "]" * DEPTH_MAX
+    deepest = "[" * documents.DEPTH_MAX + "]" * documents.DEPTH_MAX
     assert read(deepest)
-    assert parse_json(deepest)
-    for parse in (parse_yaml, parse_json):
-        with pytest.raises(DocumentError, match="nested"):
+    assert documents.parse_json(deepest)
+    for parse in (documents.parse_yaml, documents.parse_json):
+        with pytest.raises(documents.DocumentError, match="nested"):
             parse(f"[{deepest}]")
 
 
@@ -130,8 +119,8 @@ def test_an_alias_costs_what_it_stands_for() -> None:
     lines = ["a0: &a0 [x,x,x,x,x,x,x,x,x,x]"]
     lines += [f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
     assert "aliases included" in refused("\n".join(lines)).message
-    with suppress(DocumentError):
-        parse_yaml(merge_bomb(14))
+    with suppress(documents.DocumentError):
+        documents.parse_yaml(merge_bomb(14))
 
 
 def merge_keys(count: int) -> str:
@@ -173,8 +162,8 @@ def test_a_text_costs_no_more_than_its_size(text: str) -> None:
     """A megabyte of input that is quadratic for naive parsers takes bounded time."""
     assert len(text) <= 1_200_000
     started = time.process_time()
-    with suppress(DocumentError):
-        parse_text(text, OBJECT_NODES_MAX)
+    with suppress(documents.DocumentError):
+        documents.parse_text(text, documents.OBJECT_NODES_MAX)
     assert time.process_time() - started < 3.0
 
 
@@ -183,27 +172,27 @@ def test_what_is_not_a_file_is_not_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     for path in (tmp_path / "fifo", Path("/dev/zero")):
         with pytest.raises(ValueError, match="no regular file"):
-            read_file(path, 10)
+            documents.read_file(path, 10)
     for path in (tmp_path, tmp_path / "none"):
         with pytest.raises((OSError, ValueError)):
-            read_file(path, 10)
+            documents.read_file(path, 10)
     (tmp_path / "file").write_bytes(b"a: 1" + b"\n" * 100)
-    assert read_file(tmp_path / "file", 10) == b"a: 1" + b"\n" * 7
-    assert object_of_file(tmp_path / "file", 1000) == {"a": 1}
+    assert documents.read_file(tmp_path / "file", 10) == b"a: 1" + b"\n" * 7
+    assert documents.object_of_file(tmp_path / "file", 1000) == {"a": 1}
     # As the kubelet reads a static pod, and kubectl a kubeconfig.
     (tmp_path / "twice").write_text("a: 1\na: 2\n")
-    assert object_of_file(tmp_path / "twice", 1000) == {"a": 2}
-    with pytest.raises(DocumentError, match="larger than 10 bytes"):
-        object_of_file(tmp_path / "file", 10)
+    assert documents.object_of_file(tmp_path / "twice", 1000) == {"a": 2}
+    with pytest.raises(documents.DocumentError, match="larger than 10 bytes"):
+        documents.object_of_file(tmp_path / "file", 10)
 
 
 def test_text_is_utf8_of_bounded_size() -> None:
     """A byte order mark is skipped. Oversized or binary input is refused with its line."""
-    assert decode_text(b"\xef\xbb\xbfa: 1", 10) == "a: 1"
-    with pytest.raises(DocumentError, match="larger than 3 bytes"):
-        decode_text(b"abcd", 3)
-    with pytest.raises(DocumentError, match="UTF-8") as raised:
-        decode_text(b"a: 1\nb: \xff", 100)
+    assert documents.decode_text(b"\xef\xbb\xbfa: 1", 10) == "a: 1"
+    with pytest.raises(documents.DocumentError, match="larger than 3 bytes"):
+        documents.decode_text(b"abcd", 3)
+    with pytest.raises(documents.DocumentError, match="UTF-8") as raised:
+        documents.decode_text(b"a: 1\nb: \xff", 100)
     assert raised.value.line == 2
 
 
@@ -219,8 +208,8 @@ def test_text_is_utf8_of_bounded_size() -> None:
 )
 def test_json_is_refused_where_yaml_is(text: str, part: str) -> None:
     """The same limits, another door."""
-    with pytest.raises(DocumentError, match=part):
-        parse_json(text)
+    with pytest.raises(documents.DocumentError, match=part):
+        documents.parse_json(text)
 
 
 @settings(max_examples=50)
@@ -228,7 +217,7 @@ def test_json_is_refused_where_yaml_is(text: str, part: str) -> None:
 def test_both_readers_agree_with_the_libraries(value: object) -> None:
     """Our readers agree with the libraries' output."""
     expected = [] if value is None else [value]
-    assert [plain_value(each) for each in parse_json(json.dumps(value))] == expected
+    assert [documents.plain_value(each) for each in documents.parse_json(json.dumps(value))] == expected
     # Quoted and tagged: unquoted, "1E5" is a string to that library, but a number to Kubernetes and to us.
     assert read(yaml.safe_dump(value, default_style='"')) == expected
 
@@ -257,9 +246,9 @@ YAMLISH = st.lists(
 @given(text=YAMLISH | st.text())
 def test_any_text_is_a_tree_or_one_clear_error(text: str) -> None:
     """The readers raise no other error; each message is one printable line."""
-    for parse in (parse_yaml, parse_json):
+    for parse in (documents.parse_yaml, documents.parse_json):
         try:
             said = "".join(type(each).__name__ for each in parse(text))
-        except DocumentError as error:
+        except documents.DocumentError as error:
             said = error.message
         assert said.isprintable()

@@ -13,21 +13,7 @@ import trio
 import trio.testing
 
 from ebbtide.actors.edges import last_boot_reading as last_boot
-from ebbtide.actors.edges.last_boot_reading import (
-    ALIVE_NAME,
-    PSTORE,
-    PSTORE_ARCHIVE,
-    UTMP_FORMS,
-    WTMP_ENTRIES_MAX,
-    LastBootEdge,
-    LogEnd,
-    Machine,
-    alive_wall_ns,
-    read_crash,
-    read_journal,
-    read_wtmp,
-    show_alive,
-)
+from ebbtide.actors.edges.last_boot_reading import PSTORE
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.facts import LastBootRead
 from tests.actors.edges.process.process_bed import Outbox
@@ -48,7 +34,7 @@ def entry(what: tuple[int, bytes], seconds: float, processor: str = "x86_64") ->
     kind, user = what
     whole, part = divmod(round(seconds * 1_000_000), 1_000_000)
     head = struct.pack("<hxxi32s4s32s256shh", kind, 0, b"~", b"~~", user, b"6.1.0", 0, 0)
-    if UTMP_FORMS[processor][0] == 384:
+    if last_boot.UTMP_FORMS[processor][0] == 384:
         return head + struct.pack("<iii16x20x", 0, whole, part)
     return head + struct.pack("<q", 0) + struct.pack("<qq", whole, part) + bytes(16 + 20 + 4)
 
@@ -59,13 +45,13 @@ def wtmp(tmp_path: Path, *entries: bytes) -> Path:
     return path
 
 
-@pytest.mark.parametrize("processor", UTMP_FORMS)
+@pytest.mark.parametrize("processor", last_boot.UTMP_FORMS)
 def test_a_shutdown_and_none_in_wtmp(tmp_path: Path, processor: str) -> None:
     """Records after the last sign of life count, without other boots and logins."""
 
     def read(*entries: tuple[tuple[int, bytes], float]) -> str:
         made = (entry(what, ALIVE_S + at, processor) for what, at in entries)
-        return read_wtmp(wtmp(tmp_path, *made), ALIVE_S * S, processor)
+        return last_boot.read_wtmp(wtmp(tmp_path, *made), ALIVE_S * S, processor)
 
     before = ((BOOT, -900.0), (SHUTDOWN, -800.0), (BOOT, -700.0), (LOGIN, -600.0))
     assert read(*before, (LOGIN, 1), (SHUTDOWN, 5), (BOOT, 30)) == "shutdown"
@@ -80,14 +66,14 @@ def test_a_shutdown_and_none_in_wtmp(tmp_path: Path, processor: str) -> None:
 def test_a_wtmp_that_tells_nothing(tmp_path: Path) -> None:
     """Missing, foreign architecture, no sign of life, truncated, or flooded with logins."""
     path = wtmp(tmp_path, entry(SHUTDOWN, ALIVE_S + 5))
-    assert read_wtmp(tmp_path / "none", ALIVE_S * S, "x86_64") == "absent"
-    assert read_wtmp(path, ALIVE_S * S, "vax") == "absent"
-    assert read_wtmp(path, 0, "x86_64") == "absent"
+    assert last_boot.read_wtmp(tmp_path / "none", ALIVE_S * S, "x86_64") == "absent"
+    assert last_boot.read_wtmp(path, ALIVE_S * S, "vax") == "absent"
+    assert last_boot.read_wtmp(path, 0, "x86_64") == "absent"
     torn = wtmp(tmp_path, b"torn", entry(SHUTDOWN, ALIVE_S + 5))
-    assert read_wtmp(torn, ALIVE_S * S, "x86_64") == "shutdown"
-    logins = [entry(LOGIN, ALIVE_S + 1)] * WTMP_ENTRIES_MAX
+    assert last_boot.read_wtmp(torn, ALIVE_S * S, "x86_64") == "shutdown"
+    logins = [entry(LOGIN, ALIVE_S + 1)] * last_boot.WTMP_ENTRIES_MAX
     flooded = wtmp(tmp_path, entry(SHUTDOWN, ALIVE_S + 5), *logins)
-    assert read_wtmp(flooded, ALIVE_S * S, "x86_64") == "absent"
+    assert last_boot.read_wtmp(flooded, ALIVE_S * S, "x86_64") == "absent"
 
 
 # --- the kernel's crash store -----------------------------------------------------------------------
@@ -103,7 +89,7 @@ def test_why_the_kernel_wrote_a_record(tmp_path: Path) -> None:
     """The first line has the reason; the worst counts; records before the last sign of life do not."""
 
     def read() -> str:
-        return read_crash(tmp_path, ALIVE_S * S)
+        return last_boot.read_crash(tmp_path, ALIVE_S * S)
 
     store = tmp_path / PSTORE
     assert read() == "none"
@@ -119,7 +105,7 @@ def test_why_the_kernel_wrote_a_record(tmp_path: Path) -> None:
     assert read() == "emergency"
     put(store / "dmesg-efi-5", b"Oops#3 Part1\n<4>[ 2.0] Oops: 0002")
     assert read() == "oops"
-    put(tmp_path / PSTORE_ARCHIVE / "1800000001" / "001" / "dmesg-efi-6", b"Panic#4 Part1\n<0>")
+    put(tmp_path / last_boot.PSTORE_ARCHIVE / "1800000001" / "001" / "dmesg-efi-6", b"Panic#4 Part1\n<0>")
     assert read() == "panic"
 
 
@@ -135,11 +121,11 @@ def journalctl(tmp_path: Path, script: str) -> tuple[str, ...]:
 
 def test_a_system_journal_that_tells_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A missing program, no entry of that boot; failing, hanging or garbled output."""
-    assert read_journal(NO_PROGRAM, "b1") == LogEnd()
-    assert read_journal(journalctl(tmp_path, "exit 0"), "b1") == LogEnd()
+    assert last_boot.read_journal(NO_PROGRAM, "b1") == last_boot.LogEnd()
+    assert last_boot.read_journal(journalctl(tmp_path, "exit 0"), "b1") == last_boot.LogEnd()
     for script in ("exit 1", "echo not json", 'echo "[]"', """echo '{"__MONOTONIC_TIMESTAMP": "x"}'"""):
         with pytest.raises(ValueError):
-            read_journal(journalctl(tmp_path, script), "b1")
+            last_boot.read_journal(journalctl(tmp_path, script), "b1")
 
 
 #: Selects as journalctl does: all fields of a list, or all of the list behind a plus.
@@ -165,7 +151,7 @@ LOCKUP = {"PRIORITY": "0", "MESSAGE": "watchdog: BUG: soft lockup - CPU#1 stuck"
 KEY, STOP = {"MESSAGE_ID": last_boot.POWER_KEYS[1]}, {"MESSAGE_ID": last_boot.JOURNAL_STOP}
 
 
-def read_entries(tmp_path: Path, *entries: tuple[int, dict[str, str]]) -> LogEnd:
+def read_entries(tmp_path: Path, *entries: tuple[int, dict[str, str]]) -> last_boot.LogEnd:
     """Of a journal with these entries, each a number of seconds after the start."""
     made = []
     for at_s, fields in entries:
@@ -173,7 +159,7 @@ def read_entries(tmp_path: Path, *entries: tuple[int, dict[str, str]]) -> LogEnd
         made.append({"_BOOT_ID": "b1", "_UID": "0", "_TRANSPORT": "journal", **times, **fields})
     (tmp_path / "entries.json").write_text(json.dumps(made))
     (tmp_path / "journalctl").write_text(SELECTS)
-    return read_journal((sys.executable, str(tmp_path / "journalctl")), "b1")
+    return last_boot.read_journal((sys.executable, str(tmp_path / "journalctl")), "b1")
 
 
 def test_what_was_long_before_the_end_does_not_count(tmp_path: Path) -> None:
@@ -181,17 +167,17 @@ def test_what_was_long_before_the_end_does_not_count(tmp_path: Path) -> None:
     kernel = {"_TRANSPORT": "kernel"}
     for at_s, counts in ((1000, True), (100, False)):
         found = read_entries(tmp_path, (at_s, SYSTEMD | REACHED), (at_s, kernel | LOCKUP), (1001, {}))
-        assert found == LogEnd("shutdown" if counts else "no-shutdown", counts, False, 1_001_000)
+        assert found == last_boot.LogEnd("shutdown" if counts else "no-shutdown", counts, False, 1_001_000)
 
 
 def test_a_local_user_forges_no_end(tmp_path: Path) -> None:
     """Any user may log any message id, unit and priority. Only the sender that journald saw counts."""
     key, stop = LOGIND | KEY, {"_TRANSPORT": "driver"} | STOP
-    assert read_entries(tmp_path, (10, key), (11, stop)) == LogEnd("stopped", False, True, 11_000)
+    assert read_entries(tmp_path, (10, key), (11, stop)) == last_boot.LogEnd("stopped", False, True, 11_000)
     user = {"_UID": "65534", "_SYSTEMD_UNIT": "user@65534.service"}
     # More than are read: they must not hide systemd's own entry.
     forged = [(11, each | user) for each in (REACHED, LOCKUP, KEY, STOP) for _ in range(100)]
-    assert read_entries(tmp_path, (10, {}), *forged) == LogEnd("no-shutdown", False, False, 11_000)
+    assert read_entries(tmp_path, (10, {}), *forged) == last_boot.LogEnd("no-shutdown", False, False, 11_000)
     # In a container of its own root, its systemd is process 1 there and not here.
     inside = [(11, each | {"_PID": "4001"}) for each in (REACHED, KEY, STOP)]
     assert read_entries(tmp_path, *inside).end == "no-shutdown"
@@ -204,17 +190,17 @@ def test_a_local_user_forges_no_end(tmp_path: Path) -> None:
 def test_the_sign_of_life_is_of_one_boot(tmp_path: Path) -> None:
     """Another boot's sign of life, or a damaged one, does not count."""
     folder = tmp_path / "node"
-    assert alive_wall_ns(folder, "b1") == 0
-    show_alive(folder, "b1")
-    assert alive_wall_ns(folder, "b1") > 0
-    assert alive_wall_ns(folder, "b2") == 0
-    os.utime(folder / ALIVE_NAME, (ALIVE_S, ALIVE_S))
-    assert alive_wall_ns(folder, "b1") == ALIVE_S * S
-    show_alive(folder, "b1")
-    assert alive_wall_ns(folder, "b1") not in (0, ALIVE_S * S)
-    show_alive(folder, "b2")
-    assert (alive_wall_ns(folder, "b1"), alive_wall_ns(folder, "b2") > 0) == (0, True)
-    assert [each.name for each in folder.iterdir()] == [ALIVE_NAME]
+    assert last_boot.alive_wall_ns(folder, "b1") == 0
+    last_boot.show_alive(folder, "b1")
+    assert last_boot.alive_wall_ns(folder, "b1") > 0
+    assert last_boot.alive_wall_ns(folder, "b2") == 0
+    os.utime(folder / last_boot.ALIVE_NAME, (ALIVE_S, ALIVE_S))
+    assert last_boot.alive_wall_ns(folder, "b1") == ALIVE_S * S
+    last_boot.show_alive(folder, "b1")
+    assert last_boot.alive_wall_ns(folder, "b1") not in (0, ALIVE_S * S)
+    last_boot.show_alive(folder, "b2")
+    assert (last_boot.alive_wall_ns(folder, "b1"), last_boot.alive_wall_ns(folder, "b2") > 0) == (0, True)
+    assert [each.name for each in folder.iterdir()] == [last_boot.ALIVE_NAME]
 
 
 @pytest.mark.parametrize("arms", [True, False])
@@ -225,7 +211,7 @@ async def test_read_once_armed_and_alive_each_minute(
     monkeypatch.setattr(last_boot, "ALIVE_SECONDS", 0.01)
     monkeypatch.setattr(last_boot, "UNARMED_SECONDS", 3600.0 if arms else 0.01)
     folder, outbox = tmp_path / "node", Outbox()
-    edge = LastBootEdge(folder, "b2", "b1", Machine(tmp_path, NO_PROGRAM))
+    edge = last_boot.LastBootEdge(folder, "b2", "b1", last_boot.Machine(tmp_path, NO_PROGRAM))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(edge.run, outbox)
         await trio.testing.wait_all_tasks_blocked()
@@ -233,10 +219,10 @@ async def test_read_once_armed_and_alive_each_minute(
             assert outbox.facts == []
             edge.prewarm()
         assert await outbox.wait_for(LastBootRead) == [LastBootRead(boot_id="b1")]
-        await until(lambda: alive_wall_ns(folder, "b2") > 0, "no sign of life")
+        await until(lambda: last_boot.alive_wall_ns(folder, "b2") > 0, "no sign of life")
         for _ in range(2):
-            os.utime(folder / ALIVE_NAME, (1, 1))
-            await until(lambda: alive_wall_ns(folder, "b2") > S, "no sign of life")
+            os.utime(folder / last_boot.ALIVE_NAME, (1, 1))
+            await until(lambda: last_boot.alive_wall_ns(folder, "b2") > S, "no sign of life")
         edge.detach()
         nursery.cancel_scope.cancel()
     assert len(outbox.facts) == 1

@@ -8,14 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ebbtide.actors.policy.grace_periods import (
-    effective_periods,
-    group_pods,
-    migrate_two_values,
-    pod_grace_seconds,
-    requested_seconds,
-    share_grant,
-)
+from ebbtide.actors.policy import grace_periods
 from ebbtide.events.base import FLOOR_SECONDS, NS_PER_SECOND
 from ebbtide.events.values import Period, Pod, Settings
 from ebbtide.manifests import sleep_mistake
@@ -58,11 +51,11 @@ FILES = (
 
 def from_seconds(by_priority: dict[int, int]) -> tuple[Period, ...]:
     listed = tuple(Period(priority=priority, seconds=seconds) for priority, seconds in by_priority.items())
-    return effective_periods(Settings(by_pod_priority=listed))
+    return grace_periods.effective_periods(Settings(by_pod_priority=listed))
 
 
 def pair(total_seconds: int, critical_seconds: int) -> tuple[Period, ...]:
-    return migrate_two_values(total_seconds * NS_PER_SECOND, critical_seconds * NS_PER_SECOND)
+    return grace_periods.migrate_two_values(total_seconds * NS_PER_SECOND, critical_seconds * NS_PER_SECOND)
 
 
 @pytest.mark.parametrize("case", params("kubelet-migrate.yaml"))
@@ -82,7 +75,7 @@ def test_pods_go_to_the_reference_waves(case: dict[str, Any]) -> None:
     pods = [Pod(uid=each["name"], namespace="default", **each) for each in case["pods"]]
     found = [
         {"priority": period.priority, "seconds": period.seconds, "pods": [pod.name for pod in members]}
-        for period, members in zip(periods, group_pods(periods, pods), strict=True)
+        for period, members in zip(periods, grace_periods.group_pods(periods, pods), strict=True)
     ]
     assert found == case["want"]
 
@@ -92,9 +85,11 @@ def test_a_small_grant_is_shared_from_the_highest_priority_down(case: dict[str, 
     """KEP-2000: the regular share shrinks first."""
     by_priority = case.get("by_priority_s")
     periods = from_seconds(by_priority) if by_priority else pair(case["total_s"], case["critical_s"])
-    shared = share_grant(periods, case["grant_s"])
+    shared = grace_periods.share_grant(periods, case["grant_s"])
     assert {period.priority: period.seconds for period in shared} == case["periods_s"]
-    assert requested_seconds(shared) == min(case["grant_s"], requested_seconds(periods))
+    assert grace_periods.requested_seconds(shared) == min(
+        case["grant_s"], grace_periods.requested_seconds(periods)
+    )
 
 
 @pytest.mark.parametrize("case", params("kubelet-sleep.yaml", document=1))
@@ -114,7 +109,7 @@ def test_the_grace_of_a_kill_is_the_pods_and_the_floor_without_one(case: dict[st
     """A long wave keeps a pod's own grace; no grace is below the 2 s floor."""
     pod = Pod(uid="u", namespace="default", name="p", grace_seconds=case["pod"])
     period_seconds = 3600 if case["pod"] is not None else 0
-    assert max(FLOOR_SECONDS, pod_grace_seconds(period_seconds, pod, 0)) == case["want"]
+    assert max(FLOOR_SECONDS, grace_periods.pod_grace_seconds(period_seconds, pod, 0)) == case["want"]
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -8,41 +8,32 @@ from typing import get_args
 
 import pytest
 
-from ebbtide.actors.policy.resume import (
-    RESUME_TABLE,
-    EndedBoot,
-    FoundAtStart,
-    LastEpisode,
-    ResumeAction,
-    boot_end,
-    matching_rows,
-    resume_action,
-)
+from ebbtide.actors.policy import resume
 from ebbtide.events.facts import LastBootRead
 from ebbtide.events.values import BootEnding, BootEndReason, CrashRecord, JournalEnd, WtmpEnd
 
 EVERY_COMBINATION = [
-    FoundAtStart(*found)
-    for found in product(get_args(LastEpisode), (True, False, None), *3 * [(True, False)])
+    resume.FoundAtStart(*found)
+    for found in product(get_args(resume.LastEpisode), (True, False, None), *3 * [(True, False)])
 ]
 
 
 @pytest.mark.parametrize("found", EVERY_COMBINATION, ids=lambda found: "-".join(map(str, found)))
-def test_exactly_one_row_matches(found: FoundAtStart) -> None:
+def test_exactly_one_row_matches(found: resume.FoundAtStart) -> None:
     """Design, "What each shutdown does", point 8."""
-    assert len(matching_rows(found)) == 1
+    assert len(resume.matching_rows(found)) == 1
 
 
 def test_every_row_and_every_action_is_in_use() -> None:
-    met = {matching_rows(found)[0] for found in EVERY_COMBINATION}
-    assert met == set(RESUME_TABLE)
-    assert {row.action for row in RESUME_TABLE} == set(get_args(ResumeAction))
+    met = {resume.matching_rows(found)[0] for found in EVERY_COMBINATION}
+    assert met == set(resume.RESUME_TABLE)
+    assert {row.action for row in resume.RESUME_TABLE} == set(get_args(resume.ResumeAction))
 
 
 @pytest.mark.parametrize("found", EVERY_COMBINATION, ids=lambda found: "-".join(map(str, found)))
-def test_the_actions_follow_the_three_rules(found: FoundAtStart) -> None:
+def test_the_actions_follow_the_three_rules(found: resume.FoundAtStart) -> None:
     """An episode ends with its userspace; only a release completes it; unknown stays unknown."""
-    action = resume_action(found)
+    action = resume.resume_action(found)
     same = found.same_boot and found.same_userspace
     left_over = found.last in ("open", "released")
     assert action.startswith("close-") == (left_over and not same)
@@ -69,9 +60,9 @@ def test_the_actions_follow_the_three_rules(found: FoundAtStart) -> None:
     ],
 )
 def test_one_example_of_each_action(
-    last: LastEpisode, preparing: bool | None, boot: bool, userspace: bool, lock: bool, action: str
+    last: resume.LastEpisode, preparing: bool | None, boot: bool, userspace: bool, lock: bool, action: str
 ) -> None:
-    assert resume_action(FoundAtStart(last, preparing, boot, userspace, lock)) == action
+    assert resume.resume_action(resume.FoundAtStart(last, preparing, boot, userspace, lock)) == action
 
 
 # --- how the last boot ended --------------------------------------------------------------------
@@ -79,9 +70,11 @@ def test_one_example_of_each_action(
 
 ANY, MAYBE = (True, False), (True, False, None)
 ENDED = [
-    EndedBoot(boot_id="b1", last=last, wave=wave, overtime=overtime, enabled=enabled, armed=armed, left=left)
+    resume.EndedBoot(
+        boot_id="b1", last=last, wave=wave, overtime=overtime, enabled=enabled, armed=armed, left=left
+    )
     for last, wave, overtime, enabled, armed, left in product(
-        get_args(LastEpisode), (-1, 2), ANY, MAYBE, MAYBE, ANY
+        get_args(resume.LastEpisode), (-1, 2), ANY, MAYBE, MAYBE, ANY
     )
 ]
 READ = [
@@ -99,12 +92,12 @@ READ = [
     )
 ]
 #: A healthy boot without a shutdown.
-PROTECTED = EndedBoot(boot_id="b1", last="none", enabled=True, armed=True)
+PROTECTED = resume.EndedBoot(boot_id="b1", last="none", enabled=True, armed=True)
 
 
-def ends(read: LastBootRead) -> Iterator[tuple[EndedBoot, BootEnding, BootEndReason]]:
+def ends(read: LastBootRead) -> Iterator[tuple[resume.EndedBoot, BootEnding, BootEndReason]]:
     for ended in ENDED:
-        yield ended, *boot_end(ended, read)
+        yield ended, *resume.boot_end(ended, read)
 
 
 def in_order(read: LastBootRead) -> bool:
@@ -183,4 +176,4 @@ def test_every_word_is_used() -> None:
     ],
 )
 def test_an_armed_node_whose_shutdown_nobody_saw(read: LastBootRead, said: tuple[str, str]) -> None:
-    assert boot_end(PROTECTED, read) == said
+    assert resume.boot_end(PROTECTED, read) == said

@@ -8,14 +8,7 @@ import socket
 import pytest
 import trio
 
-from ebbtide.events.decisions import (
-    HookEnded,
-    KubeletStopped,
-    PodPlanned,
-    PodsEnded,
-    ReleaseLock,
-    StatusesSettled,
-)
+from ebbtide.events import decisions
 from tests.node.client import Object, Refused
 from tests.node.going import Going
 from tests.node.incidents import DAEMONSETS, daemonset
@@ -44,7 +37,7 @@ async def test_hook_that_never_returns(node: Going) -> None:
     assert len(node.witness.times("hung", "signal")) == 1
     assert over_ns - asked_ns < 10 * NS
     if node.mode == "cri":
-        assert [each.result for each in node.daemon.events(HookEnded)] == ["timed-out"]
+        assert [each.result for each in node.daemon.events(decisions.HookEnded)] == ["timed-out"]
 
 
 async def test_static_pod(node: Going) -> None:
@@ -59,7 +52,7 @@ async def test_static_pod(node: Going) -> None:
         node.in_order("web", "file")
         fates = node.outcomes()
     assert fates == {"web": "graceful", f"file-{node.member.name}": "graceful"}
-    planned = {each.pod.name: each.pod for each in node.daemon.events(PodPlanned)}
+    planned = {each.pod.name: each.pod for each in node.daemon.events(decisions.PodPlanned)}
     assert planned[f"file-{node.member.name}"].static
     assert planned[f"file-{node.member.name}"].priority == 2_000_001_000
 
@@ -151,10 +144,10 @@ async def test_an_api_server_that_takes_no_statuses(node: Going) -> None:
         await node.bed.api.delete(f"{WEBHOOKS}/hangs")
         hangs.close()
     assert node.outcomes() == dict.fromkeys(names, "graceful")
-    uids = {each.pod.uid for each in node.daemon.events(PodPlanned)}
-    assert set(node.daemon.events(StatusesSettled)[-1].missing) == uids
+    uids = {each.pod.uid for each in node.daemon.events(decisions.PodPlanned)}
+    assert set(node.daemon.events(decisions.StatusesSettled)[-1].missing) == uids
     at_ns = {type(each.event): each.mono_ns for each in node.daemon.records()}
-    assert at_ns[ReleaseLock] - at_ns[PodsEnded] <= 1.5 * NS
+    assert at_ns[decisions.ReleaseLock] - at_ns[decisions.PodsEnded] <= 1.5 * NS
 
 
 async def test_pods_of_which_no_container_runs(node: Going) -> None:
@@ -175,7 +168,9 @@ async def test_pods_of_which_no_container_runs(node: Going) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(node.down)
         await node.signalled("web")
-        await node.daemon.until(lambda: node.mode == "api" or node.daemon.events(KubeletStopped), "it runs")
+        await node.daemon.until(
+            lambda: node.mode == "api" or node.daemon.events(decisions.KubeletStopped), "it runs"
+        )
         await node.bed.api.post(PODS, late)
     assert node.outcomes()["crash"] in ("graceful", "unknown")
     assert node.outcomes()["image"] == "graceful"

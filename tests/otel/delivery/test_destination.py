@@ -6,22 +6,14 @@ import traceback
 
 import pytest
 
-from ebbtide.otel.destination import (
-    BadDestination,
-    Destination,
-    Given,
-    checked_endpoint,
-    checked_header,
-    from_environment,
-    resolve,
-)
+from ebbtide.otel import destination
 
 GENERAL, TRACES = "OTEL_EXPORTER_OTLP_", "OTEL_EXPORTER_OTLP_TRACES_"
 SECRET = "s3cret-word"
 
 
-def of(**variables: str) -> Destination | None:
-    return resolve(from_environment(variables))
+def of(**variables: str) -> destination.Destination | None:
+    return destination.resolve(destination.from_environment(variables))
 
 
 ENDPOINTS = [
@@ -60,7 +52,7 @@ def test_the_environment_fills_in_everything() -> None:
             f"{GENERAL}CLIENT_KEY": "/k.pem",
         }
     )
-    assert found == Destination(
+    assert found == destination.Destination(
         endpoint="https://c/v1/traces",
         headers=(("authorization", "Bearer x"), ("x-tenant", "a")),
         timeout_ns=250_000_000,
@@ -92,8 +84,8 @@ BAD = [
 @pytest.mark.parametrize("variables", BAD)
 def test_a_bad_variable_is_named_and_its_value_kept_back(variables: dict[str, str]) -> None:
     """The value may be a secret: no message repeats it."""
-    with pytest.raises(BadDestination, match=next(iter(variables))) as caught:
-        from_environment({f"{GENERAL}ENDPOINT": "http://c"} | variables)
+    with pytest.raises(destination.BadDestination, match=next(iter(variables))) as caught:
+        destination.from_environment({f"{GENERAL}ENDPOINT": "http://c"} | variables)
     shown = "".join(traceback.format_exception_only(caught.value))
     assert SECRET not in shown
     assert caught.value.__suppress_context__
@@ -102,10 +94,10 @@ def test_a_bad_variable_is_named_and_its_value_kept_back(variables: dict[str, st
 @pytest.mark.parametrize("name, value", [("x-bin", SECRET), ("x!y", SECRET), ("grpc-x", "1"), ("x", "a\tb")])
 def test_a_header_that_grpc_does_not_take_is_named(name: str, value: str) -> None:
     """The gRPC library raises for some and blames the server for others; HTTP accepts them."""
-    given = Given(endpoint="http://c", headers=(checked_header(name, value),))
-    assert resolve(given) is not None
-    with pytest.raises(BadDestination, match=rf"header {name}") as caught:
-        resolve(Given(protocol="grpc"), given)
+    given = destination.Given(endpoint="http://c", headers=(destination.checked_header(name, value),))
+    assert destination.resolve(given) is not None
+    with pytest.raises(destination.BadDestination, match=rf"header {name}") as caught:
+        destination.resolve(destination.Given(protocol="grpc"), given)
     assert value not in str(caught.value)
 
 
@@ -125,11 +117,11 @@ def test_a_header_that_grpc_does_not_take_is_named(name: str, value: str) -> Non
 )
 def test_what_is_no_endpoint(endpoint: str) -> None:
     """Refused with an example of one."""
-    with pytest.raises(BadDestination, match="http://localhost:4318"):
-        checked_endpoint(endpoint)
+    with pytest.raises(destination.BadDestination, match="http://localhost:4318"):
+        destination.checked_endpoint(endpoint)
 
 
 def test_the_placeholder_of_config_show_is_no_value() -> None:
     """A printed configuration must not send the placeholder."""
-    with pytest.raises(BadDestination, match="placeholder"):
-        checked_header("authorization", "(hidden)")
+    with pytest.raises(destination.BadDestination, match="placeholder"):
+        destination.checked_header("authorization", "(hidden)")

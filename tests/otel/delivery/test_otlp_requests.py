@@ -30,18 +30,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 
 from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.otel import otlp
 from ebbtide.otel.destination import Destination
-from ebbtide.otel.otlp import (
-    PROTOBUF,
-    NotProtobuf,
-    answer_of_grpc,
-    answer_of_http,
-    encode_traces_json,
-    parse_partial_success,
-    parse_status,
-    printable_line,
-    sender_for,
-)
 from ebbtide.otel.otlp_grpc import METHOD
 from ebbtide.otel.sending import Accepted, Again, Refused, Rejected
 from ebbtide.otel.span import Resource, Span, SpanEvent, SpanLink
@@ -57,7 +47,7 @@ PARTIAL = ExportTraceServiceResponse(
 async def send(endpoint: str, count: int = 1, **fields: Any) -> Any:
     fields = {"timeout_ns": int(WATCHDOG_SECONDS * NS_PER_SECOND)} | fields
     path = "" if fields.get("protocol") == "grpc" else "/v1/traces"
-    sender = sender_for(Destination(endpoint=endpoint + path, **fields))
+    sender = otlp.sender_for(Destination(endpoint=endpoint + path, **fields))
     answer = await sender.send(spans(count), RESOURCE)
     await sender.close()
     return answer
@@ -139,7 +129,7 @@ def in_base64(value: Any) -> Any:
 
 def test_json_is_the_same_request() -> None:
     resource = Resource((("service.name", "ebbtide"), ("host.name", "knoten-ä")), 1)
-    data = encode_traces_json([PLAIN, FULL], resource)
+    data = otlp.encode_traces_json([PLAIN, FULL], resource)
     assert b"\n" not in data
     document = json.loads(data)
     read = json_format.ParseDict(in_base64(document), ExportTraceServiceRequest())
@@ -183,20 +173,20 @@ def test_what_the_library_writes_is_read(rejected: int, words: str) -> None:
     """Any number and any text, the text as one printable line."""
     inner = ExportTracePartialSuccess(rejected_spans=rejected, error_message=words)
     data = ExportTraceServiceResponse(partial_success=inner).SerializeToString()
-    assert parse_partial_success(data) == Accepted(rejected, printable_line(words))
+    assert otlp.parse_partial_success(data) == Accepted(rejected, otlp.printable_line(words))
 
 
 @given(st.binary(max_size=200))
 def test_no_bytes_do_any_harm(data: bytes) -> None:
     """Garbage is one exception; the sender treats it as no answer."""
-    for read in (parse_partial_success, parse_status):
+    for read in (otlp.parse_partial_success, otlp.parse_status):
         try:
             read(data)
-        except NotProtobuf:
+        except otlp.NotProtobuf:
             pass
-    assert isinstance(answer_of_http(200, PROTOBUF, "", data), Accepted | Again)
-    assert isinstance(answer_of_http(400, PROTOBUF, "", data), Rejected)
-    assert answer_of_grpc(14, "UNAVAILABLE", "", data).reason == "gRPC UNAVAILABLE"
+    assert isinstance(otlp.answer_of_http(200, otlp.PROTOBUF, "", data), Accepted | Again)
+    assert isinstance(otlp.answer_of_http(400, otlp.PROTOBUF, "", data), Rejected)
+    assert otlp.answer_of_grpc(14, "UNAVAILABLE", "", data).reason == "gRPC UNAVAILABLE"
 
 
 STATUSES = {
@@ -214,14 +204,14 @@ CODES = {
 @pytest.mark.parametrize("kind", STATUSES)
 def test_each_status_and_each_code_has_its_meaning(kind: type) -> None:
     for status in STATUSES[kind]:
-        answer: Any = answer_of_http(status, "text/plain", "", b"because \x1b[31m of this")
+        answer: Any = otlp.answer_of_http(status, "text/plain", "", b"because \x1b[31m of this")
         assert isinstance(answer, kind)
         assert answer.reason == f"HTTP {status}: because \ufffd[31m of this"
     for name in CODES[kind]:
-        answer = answer_of_grpc(grpc.StatusCode[name].value[0], name, "the reason", b"")
+        answer = otlp.answer_of_grpc(grpc.StatusCode[name].value[0], name, "the reason", b"")
         assert isinstance(answer, kind)
         assert answer.reason == f"gRPC {name}: the reason"
-    assert answer_of_http(400, PROTOBUF, "", b"\x08\x03\x12\x03bad") == Rejected("HTTP 400: bad")
+    assert otlp.answer_of_http(400, otlp.PROTOBUF, "", b"\x08\x03\x12\x03bad") == Rejected("HTTP 400: bad")
 
 
 PAUSES = [
@@ -233,12 +223,12 @@ PAUSES = [
 @pytest.mark.parametrize("text, after_ns", PAUSES)
 def test_retry_after_is_heard(text: str, after_ns: int | None) -> None:
     """Seconds within bounds; other values are ignored."""
-    assert answer_of_http(503, "", text, b"") == Again("HTTP 503", after_ns)
+    assert otlp.answer_of_http(503, "", text, b"") == Again("HTTP 503", after_ns)
 
 
 TYPES = [
     ("text/html", b"", Again), ("application/json", b"{}", Again), ("", b"x", Again),
-    ("", b"", Accepted), (PROTOBUF, b"", Accepted), ("Application/X-Protobuf; v=1", b"", Accepted),
+    ("", b"", Accepted), (otlp.PROTOBUF, b"", Accepted), ("Application/X-Protobuf; v=1", b"", Accepted),
 ]  # fmt: skip
 
 
@@ -247,7 +237,7 @@ def test_only_an_answer_of_otlps_type_is_an_acknowledgement(
     content_type: str, body: bytes, kind: type
 ) -> None:
     """An empty page of another type acknowledges no span; a body without a type does."""
-    assert isinstance(answer_of_http(200, content_type, "", body), kind)
+    assert isinstance(otlp.answer_of_http(200, content_type, "", body), kind)
 
 
 NO_SERVERS = [

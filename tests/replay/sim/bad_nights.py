@@ -24,25 +24,18 @@ from ebbtide.events.record.causes import cause_tree
 from ebbtide.events.record.episodes import shutdown_records
 from ebbtide.events.record.shutdown_record import ShutdownRecord
 from ebbtide.events.values import Hook
-from ebbtide.replay.sim.scenario import (
-    Behaviour,
-    BehaviourRule,
-    Draws,
-    DurationQuantiles,
-    NodeMode,
-    SimulationPlan,
-)
+from ebbtide.replay.sim import scenario
 from ebbtide.replay.sim.simulate import Machine, MemorySource, SimulationRequest, plan_of
 from tests.replay.sim.nights import drawn_pods, hooked, periods
 
 #: Pods need some seconds, so that a fault that takes time from them is felt; and nearly all of their grace.
-STOPS = DurationQuantiles((500 * MS, 4_000 * MS, 12_000 * MS))
-LONG_STOPS = DurationQuantiles((15_000 * MS, 29_500 * MS))
-ENDLESS_STOPS = DurationQuantiles((31_000 * MS, 50_000 * MS))
+STOPS = scenario.DurationQuantiles((500 * MS, 4_000 * MS, 12_000 * MS))
+LONG_STOPS = scenario.DurationQuantiles((15_000 * MS, 29_500 * MS))
+ENDLESS_STOPS = scenario.DurationQuantiles((31_000 * MS, 50_000 * MS))
 GRACE_SECONDS = 30
-EVERY: tuple[NodeMode, ...] = ("", "cri", "api", "observe")
-OWN: tuple[NodeMode, ...] = ("", "cri")
-BY_KUBELET: tuple[NodeMode, ...] = ("api", "observe")
+EVERY: tuple[scenario.NodeMode, ...] = ("", "cri", "api", "observe")
+OWN: tuple[scenario.NodeMode, ...] = ("", "cri")
+BY_KUBELET: tuple[scenario.NodeMode, ...] = ("api", "observe")
 
 
 class Drawn(NamedTuple):
@@ -50,7 +43,7 @@ class Drawn(NamedTuple):
 
     faults: dict[str, Any] = {}
     periods: tuple[int, int, int] = (GRACE_SECONDS,) * 3
-    rules: tuple[BehaviourRule, ...] = ()
+    rules: tuple[scenario.BehaviourRule, ...] = ()
     hook: Hook | None = None
     damaged_percent: int = 0
 
@@ -58,13 +51,13 @@ class Drawn(NamedTuple):
 class Fault(NamedTuple):
     """``roots``: the codes that name it."""
 
-    modes: tuple[NodeMode, ...]
+    modes: tuple[scenario.NodeMode, ...]
     roots: tuple[str, ...]
-    draw: Callable[[Draws], Drawn]
+    draw: Callable[[scenario.Draws], Drawn]
 
 
-def _some(draws: Draws, **fields: Any) -> tuple[BehaviourRule, ...]:
-    return (BehaviourRule(**({"stop": STOPS} | fields), times=1, of=draws.between(1, 4)),)
+def _some(draws: scenario.Draws, **fields: Any) -> tuple[scenario.BehaviourRule, ...]:
+    return (scenario.BehaviourRule(**({"stop": STOPS} | fields), times=1, of=draws.between(1, 4)),)
 
 
 def _faults(**fields: Any) -> Drawn:
@@ -86,7 +79,7 @@ FAULTS: dict[str, Fault] = {
         ("runtime",),
         lambda own: Drawn(
             {"runtime_takes_ns": own.between(10_000, 25_000) * MS},
-            rules=(BehaviourRule(stop=LONG_STOPS),),
+            rules=(scenario.BehaviourRule(stop=LONG_STOPS),),
             hook=own.pick((None, Hook(kind="sleep", sleep_seconds=5))),
         ),
     ),
@@ -106,7 +99,7 @@ FAULTS: dict[str, Fault] = {
         ("api-server",),
         lambda own: Drawn(
             {"api_hangs_after_ns": own.between(-2000, 2000) * MS, "kind": "poweroff"},
-            rules=(BehaviourRule(stop=LONG_STOPS),),
+            rules=(scenario.BehaviourRule(stop=LONG_STOPS),),
         ),
     ),
     "power cut": Fault(
@@ -149,13 +142,13 @@ FAULTS: dict[str, Fault] = {
     "grace too short": Fault(EVERY, ("grace-over",), lambda own: Drawn(rules=_some(own, stop=ENDLESS_STOPS))),
 }
 #: Faults that leave a pod's own troubles apart.
-WITH_DRAWN_PODS = tuple(name for name, fault in FAULTS.items() if fault.draw(Draws(1)).faults)
+WITH_DRAWN_PODS = tuple(name for name, fault in FAULTS.items() if fault.draw(scenario.Draws(1)).faults)
 
 
 class Night(NamedTuple):
     seed: int
     fault: str
-    mode: NodeMode
+    mode: scenario.NodeMode
     record: ShutdownRecord
 
     @property
@@ -185,7 +178,7 @@ def nights(first_seed: int, count: int) -> Iterator[Night]:
 
 def night(seed: int) -> Night | None:
     """None: the fault hurt no pod and cut nothing short."""
-    draws = Draws(seed).fork("bad night")
+    draws = scenario.Draws(seed).fork("bad night")
     drawn_pods = draws.chance(1, 2)
     name = draws.pick(WITH_DRAWN_PODS if drawn_pods else list(FAULTS))
     mode = draws.pick(FAULTS[name].modes)
@@ -211,17 +204,19 @@ def hurt(machine: Machine) -> dict[str, None]:
     return {box.uid: None for box in boxes if box.killed or box.phase == "running"}
 
 
-def _calm_plan(seed: int, count: int, mode: NodeMode, fault: Drawn, draws: Draws) -> SimulationPlan:
+def _calm_plan(
+    seed: int, count: int, mode: scenario.NodeMode, fault: Drawn, draws: scenario.Draws
+) -> scenario.SimulationPlan:
     """Each pod asks for its wave's whole period, unless that is the fault."""
     pods = drawn_pods(
         count, mode, draws, lambda pod: replace(hooked(pod, fault.hook), grace_seconds=GRACE_SECONDS)
     )
-    rules = (BehaviourRule(stop=STOPS), *fault.rules)
+    rules = (scenario.BehaviourRule(stop=STOPS), *fault.rules)
     # An ordinary pod must not become the first line of another fault.
     if not fault.rules and draws.chance(1, 3):
-        rules += (BehaviourRule(pod=pods[0].name, ignores=True),)
+        rules += (scenario.BehaviourRule(pod=pods[0].name, ignores=True),)
     request = SimulationRequest(
-        settings=periods(*fault.periods), pods=pods, behaviour=Behaviour(rules), mode=mode
+        settings=periods(*fault.periods), pods=pods, behaviour=scenario.Behaviour(rules), mode=mode
     )
     return plan_of(request, seed)
 

@@ -26,14 +26,6 @@ from ebbtide.events.record.episodes import episodes, shutdown_records
 from ebbtide.events.record.shutdown_record import ShutdownRecord, took_ns
 from ebbtide.events.values import Hook, Period, Pod, Settings
 from ebbtide.replay.sim import scenario as drawing
-from ebbtide.replay.sim.scenario import (
-    Behaviour,
-    BehaviourRule,
-    Draws,
-    DurationQuantiles,
-    NodeMode,
-    SimulationPlan,
-)
 from ebbtide.replay.sim.simulate import Machine
 from ebbtide.replay.whatif.record import Changes, read_recorded_shutdown
 from ebbtide.replay.whatif.verdicts import Curves, ended_well
@@ -42,7 +34,7 @@ from tests.replay.sim.nights import drawn_pods, first_shutdown, hooked, periods
 from tests.replay.whatif.bed import is_in
 
 #: Mode process has no name in a plan.
-MODES: dict[str, NodeMode] = {
+MODES: dict[str, drawing.NodeMode] = {
     "process": "",
     "cri": "cri",
     "api": "api",
@@ -65,23 +57,23 @@ BIN_LEAST = 200
 KINDS = ("saved", "lost", "same")
 
 
-def _ms(*quantiles: int) -> DurationQuantiles:
-    return DurationQuantiles(tuple(each * MS for each in quantiles))
+def _ms(*quantiles: int) -> drawing.DurationQuantiles:
+    return drawing.DurationQuantiles(tuple(each * MS for each in quantiles))
 
 
 #: None: as `simulate` draws them.
-POPULATIONS: dict[str, Behaviour | None] = {
+POPULATIONS: dict[str, drawing.Behaviour | None] = {
     "drawn": None,
-    "slow": Behaviour((BehaviourRule(stop=_ms(500, 5000, 12_000, 25_000, 45_000)),)),
-    "stubborn": Behaviour((BehaviourRule(ignores=True, kill=_ms(0, 1500), of=3),)),
-    "hooked": Behaviour(
+    "slow": drawing.Behaviour((drawing.BehaviourRule(stop=_ms(500, 5000, 12_000, 25_000, 45_000)),)),
+    "stubborn": drawing.Behaviour((drawing.BehaviourRule(ignores=True, kill=_ms(0, 1500), of=3),)),
+    "hooked": drawing.Behaviour(
         (
-            BehaviourRule(hook=_ms(100, 4000, 15_000, 40_000)),
-            BehaviourRule(hook_hangs=True, of=6),
-            BehaviourRule(hook_fails=True, of=6),
+            drawing.BehaviourRule(hook=_ms(100, 4000, 15_000, 40_000)),
+            drawing.BehaviourRule(hook_hangs=True, of=6),
+            drawing.BehaviourRule(hook_fails=True, of=6),
         )
     ),
-    "crashing": Behaviour((BehaviourRule(crashes=_ms(-9000, 0, 4000, 30_000), of=2),)),
+    "crashing": drawing.Behaviour((drawing.BehaviourRule(crashes=_ms(-9000, 0, 4000, 30_000), of=2),)),
 }
 
 
@@ -96,8 +88,8 @@ CHANGES: dict[str, Settings] = {
 }
 
 
-def plan_of(seed: int, mode: NodeMode, population: str) -> SimulationPlan:
-    draws = Draws(seed).fork(f"truth {population}")
+def plan_of(seed: int, mode: drawing.NodeMode, population: str) -> drawing.SimulationPlan:
+    draws = drawing.Draws(seed).fork(f"truth {population}")
     hooks, behaves = draws.fork("hooks"), POPULATIONS[population]
 
     def changed(pod: Pod) -> Pod:
@@ -110,7 +102,7 @@ def plan_of(seed: int, mode: NodeMode, population: str) -> SimulationPlan:
     faults = drawing.draw_faults(draws.fork("faults"))
     if mode:
         faults = drawing.draw_node_faults(faults, mode, draws.fork("node faults"), calm=False)
-    return SimulationPlan(drawing.DEFAULT_SETTINGS, plans, faults, seed=seed)
+    return drawing.SimulationPlan(drawing.DEFAULT_SETTINGS, plans, faults, seed=seed)
 
 
 class Night(NamedTuple):
@@ -137,7 +129,7 @@ class Night(NamedTuple):
         return True
 
 
-def night(plan: SimulationPlan) -> Night:
+def night(plan: drawing.SimulationPlan) -> Night:
     machine = Machine(plan).run()
     return Night(machine, first_shutdown(machine))
 

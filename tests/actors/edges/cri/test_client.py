@@ -22,17 +22,8 @@ pytest.importorskip("trio_asyncio")
 
 
 from ebbtide.actors.edges.cri import api_pb2 as api
+from ebbtide.actors.edges.cri import cri_client
 from ebbtide.actors.edges.cri import cri_runtime as runtime_module
-from ebbtide.actors.edges.cri.cri_client import (
-    CallFailed,
-    CriClient,
-    Lost,
-    NotFound,
-    RuntimeProbe,
-    RuntimeRefused,
-    Unsent,
-    probe_runtime,
-)
 from ebbtide.actors.edges.cri.cri_edge import CriEdge
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.decisions import TakeInventory
@@ -97,9 +88,9 @@ def aborts(code: grpc.StatusCode, text: str = "no") -> Answer:
     return lambda request, context: context.abort(code, text)
 
 
-async def linked(server: Server, work: Callable[[CriClient], Any]) -> Any:
+async def linked(server: Server, work: Callable[[cri_client.CriClient], Any]) -> Any:
     """Run ``work`` on an open connection."""
-    link, result = CriClient(server.endpoint), None
+    link, result = cri_client.CriClient(server.endpoint), None
     failure: Exception | None = None
     async with trio.open_nursery() as nursery:
         await nursery.start(link.run)
@@ -116,13 +107,13 @@ async def linked(server: Server, work: Callable[[CriClient], Any]) -> Any:
 async def test_errors_by_their_kind(server: Server) -> None:
     """The client separates the runtime's errors from its absence. The text names the method."""
 
-    async def work(link: CriClient) -> None:
+    async def work(link: cri_client.CriClient) -> None:
         for code, kind in (
-            (grpc.StatusCode.NOT_FOUND, NotFound),
-            (grpc.StatusCode.UNAVAILABLE, Lost),
-            (grpc.StatusCode.CANCELLED, Lost),
-            (grpc.StatusCode.INTERNAL, RuntimeRefused),
-            (grpc.StatusCode.UNIMPLEMENTED, RuntimeRefused),
+            (grpc.StatusCode.NOT_FOUND, cri_client.NotFound),
+            (grpc.StatusCode.UNAVAILABLE, cri_client.Lost),
+            (grpc.StatusCode.CANCELLED, cri_client.Lost),
+            (grpc.StatusCode.INTERNAL, cri_client.RuntimeRefused),
+            (grpc.StatusCode.UNIMPLEMENTED, cri_client.RuntimeRefused),
         ):
             server.answers["StopContainer"] = aborts(code, "because")
             with pytest.raises(kind, match=r"StopContainer: ") as raised:
@@ -144,16 +135,16 @@ async def test_no_error_quotes_what_was_asked(server: Server, said: str) -> None
     """A container controls parts of the runtime's message, so only known texts are reported."""
     request = api.ExecSyncRequest(container_id="x", cmd=[f"/{CANARY}/x", f"--token={CANARY}"])
 
-    async def work(link: CriClient) -> None:
+    async def work(link: cri_client.CriClient) -> None:
         seconds = 0.2 if said.startswith("failed to connect") else SECONDS
         for code in set(grpc.StatusCode) - {grpc.StatusCode.OK}:
             server.answers["ExecSync"] = aborts(code, said)
-            with pytest.raises(CallFailed, match="ExecSync: ") as raised:
+            with pytest.raises(cri_client.CallFailed, match="ExecSync: ") as raised:
                 await link.call(request, seconds)
             text = str(raised.value)
             assert CANARY not in text
             told = "no such file or directory" in text or "no answer" in text
-            assert told or isinstance(raised.value, NotFound)
+            assert told or isinstance(raised.value, cri_client.NotFound)
 
     await linked(server, work)
 
@@ -164,9 +155,9 @@ async def test_a_hook_is_sent_once(server: Server, said: str) -> None:
     seen = []
     for code in (grpc.StatusCode.UNKNOWN, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
         server.answers["ExecSync"] = aborts(code, f"exec failed: {said}")
-        with pytest.raises(CallFailed) as raised:
+        with pytest.raises(cri_client.CallFailed) as raised:
             await linked(server, lambda link: link.call(api.ExecSyncRequest(), 0.3))
-        seen.append(isinstance(raised.value, Unsent))
+        seen.append(isinstance(raised.value, cri_client.Unsent))
     assert (len(server.seen), seen) == (3, [False, *[said == "failed to connect"] * 2])
 
 
@@ -175,8 +166,8 @@ async def test_answers_that_are_none(server: Server) -> None:
     then does not count.
     """
 
-    async def work(link: CriClient) -> None:
-        with pytest.raises(CallFailed) as raised:
+    async def work(link: cri_client.CriClient) -> None:
+        with pytest.raises(cri_client.CallFailed) as raised:
             await link.call(api.VersionRequest(), SECONDS)
         assert CANARY not in str(raised.value)
         async with trio.open_nursery() as nursery:
@@ -207,10 +198,10 @@ async def test_a_runtime_that_comes_later_is_waited_for(server: Server) -> None:
     server.stop()
     server.answers["Version"] = gives(api.VersionResponse(runtime_name="r"))
 
-    async def work(link: CriClient) -> str:
-        with pytest.raises(Lost):
+    async def work(link: cri_client.CriClient) -> str:
+        with pytest.raises(cri_client.Lost):
             await link.ready(0.2)
-        with pytest.raises(Lost):
+        with pytest.raises(cri_client.Lost):
             await link.call(api.VersionRequest(), 0.2)
         assert server.seen == []
         server.start()
@@ -226,16 +217,16 @@ async def test_probe(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     condition = api.RuntimeCondition(type="NetworkReady", status=False, reason="NoCni", message="no plugin")
     server.answers["Version"] = gives(api.VersionResponse(runtime_name="containerd", runtime_version="1.6"))
     server.answers["Status"] = gives(api.StatusResponse(status=api.RuntimeStatus(conditions=[condition])))
-    found = await probe_runtime(server.endpoint)
-    assert found == RuntimeProbe("containerd", "1.6", "NetworkReady is false: NoCni no plugin")
+    found = await cri_client.probe_runtime(server.endpoint)
+    assert found == cri_client.RuntimeProbe("containerd", "1.6", "NetworkReady is false: NoCni no plugin")
     server.stop()
-    assert "no answer in 200 ms" in (await probe_runtime(server.endpoint, 0.2)).problem
+    assert "no answer in 200 ms" in (await cri_client.probe_runtime(server.endpoint, 0.2)).problem
 
 
 async def test_a_break_of_a_real_connection(server: Server) -> None:
     """Noticed even if the server returns quickly."""
 
-    async def work(link: CriClient) -> None:
+    async def work(link: cri_client.CriClient) -> None:
         await link.ready(SECONDS)
         server.stop()
         await link.gone()
@@ -256,7 +247,7 @@ async def test_cancelled_calls_end_before_the_loop(server: Server, capfd: pytest
 
     server.answers["Version"] = hang
     for _ in range(3):
-        link = CriClient(server.endpoint)
+        link = cri_client.CriClient(server.endpoint)
         async with trio.open_nursery() as nursery:
             await nursery.start(link.run)
             for _ in range(50):
@@ -284,7 +275,7 @@ async def test_a_call_that_fails_while_it_is_cancelled(server: Server) -> None:
     """As of a runtime that dies when a hook's time is over: the client goes on."""
     server.answers["Version"] = gives(api.VersionResponse(runtime_name="x"))
 
-    async def work(link: CriClient) -> str:
+    async def work(link: cri_client.CriClient) -> str:
         async def fail() -> None:
             await link._answer(FailsWhenCancelled())
 

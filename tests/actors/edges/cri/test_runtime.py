@@ -17,14 +17,7 @@ from google.protobuf.message import Message
 from msgspec.structs import replace
 
 from ebbtide.actors.edges.cri import api_pb2 as api
-from ebbtide.actors.edges.cri.cri_client import (
-    CriClient,
-    Lost,
-    NotFound,
-    RuntimeReach,
-    RuntimeRefused,
-    method_of,
-)
+from ebbtide.actors.edges.cri import cri_client, cri_runtime
 from ebbtide.actors.edges.cri.cri_pods import (
     CONTAINER_NAME_LABEL,
     GRACE_ANNOTATION,
@@ -41,15 +34,6 @@ from ebbtide.actors.edges.cri.cri_pods import (
     first_processes,
     open_first_process,
     without_exec,
-)
-from ebbtide.actors.edges.cri.cri_runtime import (
-    BROKEN_AGAIN_SECONDS,
-    NOT_KNOWN,
-    NOWHERE,
-    ContainerEnds,
-    ContainerOrders,
-    Listing,
-    pods_of_cgroups,
 )
 from ebbtide.actors.edges.kubernetes.known_pods import KnownPod, PodStore
 from ebbtide.actors.edges.linux import proc
@@ -82,7 +66,7 @@ def test_our_own_pod_is_in_no_wave() -> None:
     for uid in ("web", "ours", "told"):
         pod(table, uid, "main")
     cgroups = f"4:pids:/kubepods/pod1/{id_of('ours', 'main')}\n0::/\n"
-    table.own |= pods_of_cgroups(table.entries(), cgroups)
+    table.own |= cri_runtime.pods_of_cgroups(table.entries(), cgroups)
     assert [each.uid for each in table.active()] == ["web"]
 
 
@@ -97,7 +81,7 @@ def test_an_id_that_is_none(foreign: str, monkeypatch: pytest.MonkeyPatch) -> No
     entry = ContainerEntry(PodEntry("web", "ns", "web", ""), foreign, ContainerSpec(name="main", argv=()))
     assert not open_first_process(entry, stat.pid, stat.start_ticks)
     assert entry.pidfd < 0
-    assert pods_of_cgroups([entry], groups) == frozenset()
+    assert cri_runtime.pods_of_cgroups([entry], groups) == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -164,8 +148,8 @@ def test_what_a_shutdown_was_told_is_kept_for_this_boot(tmp_path: Path) -> None:
 # Sandboxes and containers without a state do not delay the others.
 
 
-DEAD = RuntimeRefused("PodSandboxStatus: UNKNOWN: ttrpc: closed")
-HANGS = Lost("ContainerStatus: no answer in 5 s")
+DEAD = cri_client.RuntimeRefused("PodSandboxStatus: UNKNOWN: ttrpc: closed")
+HANGS = cri_client.Lost("ContainerStatus: no answer in 5 s")
 NUMBERS = ("1", "2", "3")
 
 
@@ -189,10 +173,10 @@ class Shims:
 
     async def ready(self, seconds: float) -> None:
         if self.away:
-            raise Lost("the runtime is away")
+            raise cri_client.Lost("the runtime is away")
 
     async def call(self, request: Message, seconds: float, **more: Any) -> Any:
-        name = method_of(request)
+        name = cri_client.method_of(request)
         if name == "ListPodSandbox":
             return api.ListPodSandboxResponse(items=[_sandbox(each) for each in NUMBERS])
         if name == "ListContainers":
@@ -205,7 +189,7 @@ class Shims:
             return api.ImageStatusResponse(info={"info": self.image})
         if name == "Version":
             if self.away:
-                raise Lost("the runtime is away")
+                raise cri_client.Lost("the runtime is away")
             return api.VersionResponse(version="v1")
         sandbox = isinstance(request, api.PodSandboxStatusRequest)
         key = getattr(request, "pod_sandbox_id" if sandbox else "container_id")
@@ -249,7 +233,7 @@ class Rig:
         self.new: list[ContainerEntry] = []
         self.gone: list[ContainerEntry] = []
         tell = lambda level, line: self.said.append(line)  # noqa: E731 - one line of a test
-        self.listing = Listing(self.shims, self.table, self.new.append, self.gone.append, tell)
+        self.listing = cri_runtime.Listing(self.shims, self.table, self.new.append, self.gone.append, tell)
 
     def known(self) -> list[str]:
         return [pod.uid for pod in self.table.active()]
@@ -273,8 +257,8 @@ async def test_a_container_with_a_lost_shim_has_not_ended(
     """Its end waits for the runtime's word, also when the kubelet has started a successor meanwhile."""
     shims, table, out = Shims(), PodTable(), Outbox()
     async with trio.open_nursery() as nursery:
-        ends = ContainerEnds(cast(Any, shims), table, nursery.start_soon, out)
-        listing = Listing(cast(Any, shims), table, ends.follow, ends.miss)
+        ends = cri_runtime.ContainerEnds(cast(Any, shims), table, nursery.start_soon, out)
+        listing = cri_runtime.Listing(cast(Any, shims), table, ends.follow, ends.miss)
         await listing.refresh()
         table.give(table.active(), anew=True)
         pod = table.pods["s2"]
@@ -306,7 +290,7 @@ async def test_a_sandbox_with_a_dead_shim(autojump_clock: trio.abc.Clock) -> Non
     assert rig.said == [f"container runtime: no address is known of the pod ns/p1: {DEAD}"]
     assert rig.shims.asked.count("s1") == 1
     rig.shims.broken.clear()
-    await trio.sleep(BROKEN_AGAIN_SECONDS)
+    await trio.sleep(cri_runtime.BROKEN_AGAIN_SECONDS)
     await rig.listing.refresh()
     assert rig.table.pods["s1"].pod_ip == "10.0.0.1"
 
@@ -330,7 +314,7 @@ async def test_a_container_that_is_late(autojump_clock: trio.abc.Clock) -> None:
     assert rig.said == [f"container runtime: a container of ns/p2 is taken as it is listed: {HANGS}"]
     assert rig.shims.asked.count("c2") == 1
     rig.shims.broken.clear()
-    await trio.sleep(BROKEN_AGAIN_SECONDS)
+    await trio.sleep(cri_runtime.BROKEN_AGAIN_SECONDS)
     await rig.listing.refresh()
     assert rig.table.find("u2", "main") is entry
     assert entry.spec.stop_signal == "SIGUSR1"
@@ -355,7 +339,7 @@ async def test_a_state_is_not_told_of_what_has_a_process(
         assert before[0] == process.pid
         assert rig.new.count(entry) == 1
         rig.shims.broken.clear()
-        await trio.sleep(BROKEN_AGAIN_SECONDS)
+        await trio.sleep(cri_runtime.BROKEN_AGAIN_SECONDS)
         await rig.listing.refresh()
         assert (entry.pid, entry.pidfd) == before
         assert rig.new.count(entry) == 1
@@ -369,11 +353,11 @@ class SlowShims(Shims):
     """States hang for a set time, or take 0.3 s."""
 
     async def call(self, request: Message, seconds: float, **more: Any) -> Any:
-        name = method_of(request)
+        name = cri_client.method_of(request)
         key = getattr(request, "container_id", "") or getattr(request, "pod_sandbox_id", "")
         if name in self.hanging or key in self.hanging:
             await trio.sleep(seconds)
-            raise Lost(f"{name}: no answer in {bound_text(seconds)}")
+            raise cri_client.Lost(f"{name}: no answer in {bound_text(seconds)}")
         if name.endswith("Status"):
             await trio.sleep(0.3)
         return await super().call(request, seconds, **more)
@@ -393,7 +377,7 @@ async def test_states_that_do_not_come(name: str, autojump_clock: trio.abc.Clock
         assert trio.current_time() - began <= most_seconds
         assert rig.known() == ["u1", "u2", "u3"]
     rig.shims.hanging = ()
-    await trio.sleep(BROKEN_AGAIN_SECONDS)
+    await trio.sleep(cri_runtime.BROKEN_AGAIN_SECONDS)
     await rig.listing.refresh()
     assert [pod.pod_ip for pod in rig.table.pods.values()] == ["10.0.0.1"] * 3
 
@@ -407,7 +391,7 @@ async def test_the_signal_of_an_image() -> None:
     await rig.listing.refresh()
     assert sorted(rig.shims.asked_images) == ["image-c1", "image-c2", "image-c3"]
     other = Rig()
-    other.shims.image_error = RuntimeRefused("ImageStatus: UNKNOWN")
+    other.shims.image_error = cri_client.RuntimeRefused("ImageStatus: UNKNOWN")
     await other.listing.refresh()
     assert [entry.spec.stop_signal for entry in other.table.entries()] == ["SIGTERM"] * 3
     assert other.said == []
@@ -419,21 +403,21 @@ async def test_a_lost_image_is_asked_again(lost: str, autojump_clock: trio.abc.C
     rig = Rig()
     rig.shims.image = '{"imageSpec": {"config": {"StopSignal": "SIGQUIT"}}}'
     if lost == "image":
-        rig.shims.image_error = Lost("ImageStatus: no answer in 5 s")
+        rig.shims.image_error = cri_client.Lost("ImageStatus: no answer in 5 s")
         await rig.listing.refresh()
         await rig.listing.refresh()
         assert (len(rig.shims.asked_images), len(rig.said)) == (3, 3)
     else:
         rig.shims.broken["c2"], rig.shims.away = HANGS, True
-        with pytest.raises(Lost):
+        with pytest.raises(cri_client.Lost):
             await rig.listing.refresh()
     rig.shims.broken.clear()
     rig.shims.image_error, rig.shims.away = None, False
-    await trio.sleep(BROKEN_AGAIN_SECONDS)
+    await trio.sleep(cri_runtime.BROKEN_AGAIN_SECONDS)
     await rig.listing.refresh()
     assert [entry.spec.stop_signal for entry in rig.table.entries()] == ["SIGQUIT"] * 3
     asked = list(rig.shims.asked_images)
-    await trio.sleep(BROKEN_AGAIN_SECONDS)
+    await trio.sleep(cri_runtime.BROKEN_AGAIN_SECONDS)
     await rig.listing.refresh()
     assert rig.shims.asked_images == asked
 
@@ -443,7 +427,7 @@ async def test_a_runtime_that_stops_behind_its_lists(autojump_clock: trio.abc.Cl
     rig = Rig(SlowShims())
     rig.shims.stop_signal = api.SIGUSR1
     rig.shims.hanging = ("c1", "c2", "Version")
-    with pytest.raises(Lost):
+    with pytest.raises(cri_client.Lost):
         await rig.listing.refresh()
     assert trio.current_time() <= BOUNDS.runtime_look_seconds + 2 * BOUNDS.runtime_state_seconds
     assert (rig.known(), rig.said) == (["u3"], [])
@@ -457,17 +441,22 @@ class Restart(Rig):
 
     def __init__(self, shims: Shims | None = None) -> None:
         super().__init__(shims)
-        self.outbox, self.runtime = Outbox(), cast(CriClient, self.shims)
+        self.outbox, self.runtime = Outbox(), cast(cri_client.CriClient, self.shims)
         self.told = Told()
         start: Callable[..., None] = lambda *work: None  # noqa: E731 - no test here goes through the runtime
         lookup = cast(PodStore, self.told)
-        self.ends = ContainerEnds(self.runtime, self.table, start, self.outbox, lookup)
+        self.ends = cri_runtime.ContainerEnds(self.runtime, self.table, start, self.outbox, lookup)
         before = [InventoryContainer(uid=f"u{n}", container="main", id=f"c{n}") for n in NUMBERS]
         self.table.restore(tuple(before))
         self.ends.owed = before
-        self.reach, self.warm = RuntimeReach(self.runtime, self.outbox, lambda *line: None), trio.Event()
+        self.reach, self.warm = (
+            cri_client.RuntimeReach(self.runtime, self.outbox, lambda *line: None),
+            trio.Event(),
+        )
         self.reach.known.set()
-        self.orders = ContainerOrders(self.runtime, self.reach, self.table, self.warm, start, lambda key: "")
+        self.orders = cri_runtime.ContainerOrders(
+            self.runtime, self.reach, self.table, self.warm, start, lambda key: ""
+        )
 
     async def look(self) -> None:
         await self.listing.refresh()
@@ -487,7 +476,7 @@ async def test_what_is_listed_has_not_ended(autojump_clock: trio.abc.Clock) -> N
     assert rig.known() == ["u1"]
     assert rig.ended() == [("u3", 7, False)]
     for order in (stop("u2"), kill("u2")):
-        assert await rig.orders.carry_out(order, rig.outbox) == Ending("failed", NOT_KNOWN)
+        assert await rig.orders.carry_out(order, rig.outbox) == Ending("failed", cri_runtime.NOT_KNOWN)
     rig.shims.broken.clear()
     rig.shims.ended["c2"] = 5
     await rig.look()
@@ -503,7 +492,7 @@ async def test_what_is_said_to_run_has_not_ended() -> None:
     rig.shims.ended["c2"] = 5
     rig.shims.unsure.add("c2")
     await rig.look()
-    assert await rig.orders.carry_out(stop("u2"), rig.outbox) == Ending("failed", NOT_KNOWN)
+    assert await rig.orders.carry_out(stop("u2"), rig.outbox) == Ending("failed", cri_runtime.NOT_KNOWN)
     assert rig.ended() == []
     rig.shims.unsure.clear()
     assert await rig.orders.carry_out(stop("u2"), rig.outbox) == Ending()
@@ -519,7 +508,7 @@ async def test_the_api_server_has_the_exit_code_of_a_removed_container(
     told = rig.told
     runs, ended = KnownPod(uid="u2", api_uid="u2", namespace="ns", name="u2"), {"main": 3}
     told.known = [] if shown == "gone" else [replace(runs, ended=ended if shown == "before" else {})]
-    rig.shims.ended, rig.shims.broken = {"c2": 3}, {"c2": NotFound("no such container")}
+    rig.shims.ended, rig.shims.broken = {"c2": 3}, {"c2": cri_client.NotFound("no such container")}
     async with trio.open_nursery() as nursery:
         nursery.start_soon(rig.look)
         await trio.testing.wait_all_tasks_blocked()
@@ -530,10 +519,10 @@ async def test_the_api_server_has_the_exit_code_of_a_removed_container(
 
 class Mute(Shims):
     async def call(self, request: Message, seconds: float, **more: Any) -> Any:
-        name = method_of(request)
+        name = cri_client.method_of(request)
         if name == "ContainerStatus":
             await trio.sleep(seconds)
-            raise Lost(f"{name}: no answer in {bound_text(seconds)}")
+            raise cri_client.Lost(f"{name}: no answer in {bound_text(seconds)}")
         return await super().call(request, seconds, **more)
 
 
@@ -552,5 +541,5 @@ async def test_a_runtime_that_has_not_answered(autojump_clock: trio.abc.Clock) -
     rig = Restart(Mute())
     rig.warm.set()
     for order in (stop("u2"), kill("u2")):
-        assert await rig.orders.carry_out(order, rig.outbox) == Ending("failed", NOWHERE)
+        assert await rig.orders.carry_out(order, rig.outbox) == Ending("failed", cri_runtime.NOWHERE)
     assert rig.ended() == []

@@ -12,13 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ebbtide.actors.edges.linux import proc, processes
-from ebbtide.actors.edges.linux.processes import (
-    TreeKiller,
-    TreeRoot,
-    delegated_group,
-    kill_exactly,
-    tree_members,
-)
 
 SMALL = st.integers(min_value=1, max_value=12)
 
@@ -33,9 +26,9 @@ def looks(draw: st.DrawFn) -> list[proc.ProcessStat]:
     ]
 
 
-@given(looks(), st.lists(st.builds(TreeRoot, SMALL, SMALL)))
+@given(looks(), st.lists(st.builds(processes.TreeRoot, SMALL, SMALL)))
 def test_a_tree_is_the_smallest_set_that_is_closed(
-    look: list[proc.ProcessStat], roots: list[TreeRoot]
+    look: list[proc.ProcessStat], roots: list[processes.TreeRoot]
 ) -> None:
     """The members equal a slow fixed point of the rules, without zombies."""
     exact = {(stat.pid, stat.start_ticks) for stat in look}
@@ -43,7 +36,7 @@ def test_a_tree_is_the_smallest_set_that_is_closed(
     wanted = {stat.pid for stat in look if alive & {stat.pid, stat.session, stat.group}}
     while more := {stat.pid for stat in look if stat.parent_pid in wanted} - wanted:
         wanted |= more
-    found = tree_members(look, roots)
+    found = processes.tree_members(look, roots)
     assert {stat.pid for stat in found} == {
         stat.pid for stat in look if stat.pid in wanted and stat.state != "Z"
     }
@@ -54,12 +47,12 @@ def test_kill_exactly_spares_a_number_s_new_owner() -> None:
     child = subprocess.Popen(["sleep", "1000"])
     stat = proc.read_stat(child.pid)
     assert stat is not None
-    kill_exactly(child.pid, stat.start_ticks + 1)
-    kill_exactly(0, 0)
+    processes.kill_exactly(child.pid, stat.start_ticks + 1)
+    processes.kill_exactly(0, 0)
     assert child.poll() is None
-    kill_exactly(child.pid, stat.start_ticks)
+    processes.kill_exactly(child.pid, stat.start_ticks)
     assert child.wait() == -9
-    kill_exactly(child.pid, stat.start_ticks)
+    processes.kill_exactly(child.pid, stat.start_ticks)
 
 
 @pytest.mark.parametrize(("broken", "looks_max"), [(False, 3), (True, 2)], ids=["works", "breaks"])
@@ -67,7 +60,7 @@ async def test_trees_are_killed_together(
     monkeypatch: pytest.MonkeyPatch, broken: bool, looks_max: int
 ) -> None:
     """One look serves all parallel orders. Without a descriptor for it, the first processes die by PID."""
-    looks, real, killer = list[None](), proc.all_pids, TreeKiller()
+    looks, real, killer = list[None](), proc.all_pids, processes.TreeKiller()
 
     def counted() -> list[int]:
         looks.append(None)
@@ -82,7 +75,7 @@ async def test_trees_are_killed_together(
         nursery.start_soon(killer.run)
         async with trio.open_nursery() as orders:
             for stat in stats:
-                orders.start_soon(killer.kill, TreeRoot(stat.pid, stat.start_ticks))
+                orders.start_soon(killer.kill, processes.TreeRoot(stat.pid, stat.start_ticks))
         nursery.cancel_scope.cancel()
     assert [child.wait() for child in children] == [-9] * 20
     assert len(looks) <= looks_max
@@ -90,7 +83,7 @@ async def test_trees_are_killed_together(
 
 async def test_a_fork_bomb_does_not_hold_up_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other tasks run between two looks."""
-    looks, killer = list[None](), TreeKiller()
+    looks, killer = list[None](), processes.TreeKiller()
 
     def finds_more(roots: object, known: object) -> bool:
         looks.append(None)
@@ -98,7 +91,7 @@ async def test_a_fork_bomb_does_not_hold_up_the_others(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(processes, "kill_new", finds_more)
     async with trio.open_nursery() as nursery:
-        killer.kill_soon(TreeRoot(1, 1))
+        killer.kill_soon(processes.TreeRoot(1, 1))
         nursery.start_soon(killer.run)
         while not looks:
             await trio.lowlevel.checkpoint()
@@ -128,4 +121,4 @@ BELOW = "36 24 0:31 /system.slice /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"
 )
 def test_our_own_group_is_found_in_the_file_system(mounts: str, own: str, wanted: str | None) -> None:
     """Hybrid and unified hierarchies, bind mounts, and groups outside the mount."""
-    assert delegated_group(mounts, own) == (Path(wanted) if wanted else None)
+    assert processes.delegated_group(mounts, own) == (Path(wanted) if wanted else None)

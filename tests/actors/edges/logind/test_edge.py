@@ -15,13 +15,7 @@ from typing import Any
 import pytest
 from jeepney import HeaderFields, Message, MessageType
 
-from ebbtide.actors.edges.logind_edge import (
-    REJECTED_MAX,
-    LogindEdge,
-    OwnerChanged,
-    ShutdownSignal,
-    SignalFilter,
-)
+from ebbtide.actors.edges import logind_edge
 from ebbtide.actors.edges.logind_reading import (
     HOLDER_CHARACTERS_MAX,
     PREPARE_FOR_SHUTDOWN,
@@ -117,7 +111,7 @@ async def test_a_late_logind_is_reported_at_once(bed: LogindBed, what: str) -> N
     await bed.do("stop_logind")
     if what == "bus":
         await bed.do("stop_bus")
-    async with running(LogindEdge(bed.address, root=bed.root)) as rig:
+    async with running(logind_edge.LogindEdge(bed.address, root=bed.root)) as rig:
         assert (await rig.do(Arm(key="a"))).result == "failed"
         if what == "bus":
             await bed.do("start_bus")
@@ -158,14 +152,14 @@ async def test_the_signal_says_whether_a_kubelet_holds_a_lock(bed: LogindBed, ri
 
 async def test_no_bus_is_one_clear_line(bed: LogindBed) -> None:
     """The order fails with one line: the address and the fix."""
-    async with running(LogindEdge("unix:path=/nonexistent/bus", root=bed.root)) as rig:
+    async with running(logind_edge.LogindEdge("unix:path=/nonexistent/bus", root=bed.root)) as rig:
         ending = await rig.do(Arm(key="a"))
     assert ending.result == "failed"
     assert ending.reason.startswith("cannot reach the bus at unix:path=/nonexistent/bus: ")
     assert ending.reason.endswith("is dbus running?")
     assert "\n" not in ending.reason
     for address in ("nonsense", "tcp:host=localhost,port=1", "unix:abstract=ebbtide-none", "unix:"):
-        async with running(LogindEdge(address, root=bed.root)) as rig:
+        async with running(logind_edge.LogindEdge(address, root=bed.root)) as rig:
             ending = await rig.do(Arm(key="a"))
         assert (ending.result, "\n" in ending.reason) == ("failed", False)
 
@@ -179,14 +173,14 @@ async def test_an_inherited_lock_counts(bed: LogindBed, tmp_path: Path) -> None:
     await waits_ten_minutes(bed)
     async with notify_bed(tmp_path) as manager:
         service = ServiceManager(manager.address)
-        async with running(LogindEdge(bed.address, root=bed.root, service=service)) as rig:
+        async with running(logind_edge.LogindEdge(bed.address, root=bed.root, service=service)) as rig:
             await rig.do(Arm(key="a"))
             await manager.wait("FDSTORE")
             await bed.power_off()
             await rig.facts.wait(f.PrepareForShutdown)
             rig.die()
         inherited = manager.pass_on(LOCK_NAME)
-        edge = LogindEdge(bed.address, root=bed.root, service=service, lock_fds=inherited)
+        edge = logind_edge.LogindEdge(bed.address, root=bed.root, service=service, lock_fds=inherited)
         async with running(edge) as rig:
             assert (await rig.do(Arm(key="b"))).result == "done"
             assert len(await bed.ours()) == 1
@@ -201,7 +195,7 @@ async def test_the_store_gives_up_its_copy_before_we_close_ours(bed: LogindBed, 
     """Stored without polling. Release: FDSTOREREMOVE, BARRIER, then our own descriptor."""
     async with notify_bed(tmp_path) as manager:
         service = ServiceManager(manager.address)
-        async with running(LogindEdge(bed.address, root=bed.root, service=service)) as rig:
+        async with running(logind_edge.LogindEdge(bed.address, root=bed.root, service=service)) as rig:
             await rig.do(Arm(key="a"))
             await rig.do(ReleaseLock(key="r"))
         stored, *others = manager.said
@@ -217,7 +211,7 @@ async def test_a_service_manager_that_does_not_confirm(
     async with notify_bed(tmp_path) as manager:
         manager.answers_barriers = False
         service = ServiceManager(manager.address)
-        async with running(LogindEdge(bed.address, root=bed.root, service=service)) as rig:
+        async with running(logind_edge.LogindEdge(bed.address, root=bed.root, service=service)) as rig:
             await rig.do(Arm(key="a"))
             ending = await rig.do(Disarm(key="d"))
             assert ending.result == "failed"
@@ -229,7 +223,7 @@ async def test_a_service_manager_that_does_not_confirm(
 async def test_the_lock_is_not_inherited_by_children(bed: LogindBed) -> None:
     """Close-on-exec: a pod's duplicate would hold the machine."""
     before = set(os.listdir("/proc/self/fd"))
-    async with running(LogindEdge(bed.address, root=bed.root)) as rig:
+    async with running(logind_edge.LogindEdge(bed.address, root=bed.root)) as rig:
         await rig.do(Arm(key="a"))
         opened = set(os.listdir("/proc/self/fd")) - before
         inheritable = [number for number in opened if _is_inheritable(int(number))]
@@ -590,21 +584,21 @@ def message(member: str, sender: str, signature: str, *body: Any) -> Message:
 
 def test_rejections_are_bounded() -> None:
     """A flood of forged signals costs a line, not the disk."""
-    signal_filter = SignalFilter()
+    signal_filter = logind_edge.SignalFilter()
     signal_filter.owner = ":1.1"
     found = [signal_filter.accept(message(PREPARE_FOR_SHUTDOWN, ":1.66", "b", True)) for _ in range(100)]
-    assert sum(isinstance(item, SignalRejected) for item in found) == REJECTED_MAX
+    assert sum(isinstance(item, SignalRejected) for item in found) == logind_edge.REJECTED_MAX
 
 
 def test_the_owner_is_known_in_the_order_of_the_bus() -> None:
     """A new owner's signal counts right after the change; the old owner's does not."""
-    signal_filter = SignalFilter()
+    signal_filter = logind_edge.SignalFilter()
     signal_filter.owner = ":1.1"
     change = message(
         "NameOwnerChanged", "org.freedesktop.DBus", "sss", "org.freedesktop.login1", ":1.1", ":1.2"
     )
-    assert signal_filter.accept(change) == OwnerChanged(":1.2")
-    assert signal_filter.accept(message(PREPARE_FOR_SHUTDOWN, ":1.2", "b", True)) == ShutdownSignal(
-        True, "unknown", ":1.2"
-    )
+    assert signal_filter.accept(change) == logind_edge.OwnerChanged(":1.2")
+    assert signal_filter.accept(
+        message(PREPARE_FOR_SHUTDOWN, ":1.2", "b", True)
+    ) == logind_edge.ShutdownSignal(True, "unknown", ":1.2")
     assert isinstance(signal_filter.accept(message(PREPARE_FOR_SHUTDOWN, ":1.1", "b", True)), SignalRejected)

@@ -8,16 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebbtide.actors.edges.logind_reading import (
-    DROP_IN_NAME,
-    GRANT_NS_MAX,
-    NO_SCHEDULE,
-    DropIns,
-    is_kubelet_lock,
-    parse_schedule,
-    parse_timespan_ns,
-    setting_in,
-)
+from ebbtide.actors.edges import logind_reading
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.codec import decode_event, encode_event
 from ebbtide.events.decisions import Arm
@@ -41,14 +32,14 @@ async def test_who_asked_and_that_it_was_cancelled(bed: LogindBed, rig: Rig) -> 
     moved_ns = await bed.schedule("poweroff", 1200)
     assert (await rig.facts.wait(ScheduleRead, 2)).at_wall_ns == moved_ns
     await bed.cancel()
-    assert await rig.facts.wait(ScheduleRead, 3) == NO_SCHEDULE
+    assert await rig.facts.wait(ScheduleRead, 3) == logind_reading.NO_SCHEDULE
 
 
 def test_a_kubelet_is_root() -> None:
     """Any local user may name its lock so; it must not make us step back."""
-    assert is_kubelet_lock(("shutdown:sleep", "kubelet", "", "delay", 0, 77))
-    assert not is_kubelet_lock(("shutdown", "kubelet", "", "delay", 1000, 77))
-    assert not is_kubelet_lock(("shutdown", "kubelet", "", "block", 0, 77))
+    assert logind_reading.is_kubelet_lock(("shutdown:sleep", "kubelet", "", "delay", 0, 77))
+    assert not logind_reading.is_kubelet_lock(("shutdown", "kubelet", "", "delay", 1000, 77))
+    assert not logind_reading.is_kubelet_lock(("shutdown", "kubelet", "", "block", 0, 77))
 
 
 @pytest.mark.parametrize(
@@ -66,7 +57,7 @@ def test_a_kubelet_is_root() -> None:
 )
 def test_what_is_no_schedule(text: str) -> None:
     """Rule 6: a zero, past or unreadable time is no schedule; neither is a dry run."""
-    assert parse_schedule(text, NOW_NS) == NO_SCHEDULE
+    assert logind_reading.parse_schedule(text, NOW_NS) == logind_reading.NO_SCHEDULE
 
 
 @given(
@@ -75,7 +66,7 @@ def test_what_is_no_schedule(text: str) -> None:
 )
 def test_no_content_is_an_error(text: str) -> None:
     """Any content can be read and survives the codec."""
-    read = parse_schedule(text, 0)
+    read = logind_reading.parse_schedule(text, 0)
     assert decode_event("ScheduleRead", encode_event(read)) == read
 
 
@@ -93,13 +84,13 @@ def test_no_content_is_an_error(text: str) -> None:
     ],
 )
 def test_spans(text: str, seconds: int) -> None:
-    assert parse_timespan_ns(text) == seconds * NS_PER_SECOND
+    assert logind_reading.parse_timespan_ns(text) == seconds * NS_PER_SECOND
 
 
 @given(st.text())
 def test_any_file_can_be_read(text: str) -> None:
-    value_ns = setting_in("[Login]\nInhibitDelayMaxSec=" + text)
-    assert value_ns is None or 0 <= value_ns <= GRANT_NS_MAX
+    value_ns = logind_reading.setting_in("[Login]\nInhibitDelayMaxSec=" + text)
+    assert value_ns is None or 0 <= value_ns <= logind_reading.GRANT_NS_MAX
 
 
 @pytest.mark.parametrize(
@@ -116,15 +107,18 @@ def test_any_file_can_be_read(text: str) -> None:
 )
 def test_one_file(text: str, seconds: int | None) -> None:
     """Only the right section and its last usable line count; comments and continuations follow systemd."""
-    assert setting_in(text) == (None if seconds is None else seconds * NS_PER_SECOND)
+    assert logind_reading.setting_in(text) == (None if seconds is None else seconds * NS_PER_SECOND)
 
 
 def test_a_file_of_our_name_that_masks_ours(root: Path) -> None:
     """The outcome names an administrator's file of our name in a higher folder."""
-    files = DropIns(root)
+    files = logind_reading.DropIns(root)
     files.write(30)
-    place = root / "etc/systemd/logind.conf.d" / DROP_IN_NAME
+    place = root / "etc/systemd/logind.conf.d" / logind_reading.DROP_IN_NAME
     place.parent.mkdir(parents=True)
     place.write_text("[Login]\nInhibitDelayMaxSec=9\n")
     read = files.read()
-    assert (read.ours_ns, read.overridden_by) == (None, f"/etc/systemd/logind.conf.d/{DROP_IN_NAME}")
+    assert (read.ours_ns, read.overridden_by) == (
+        None,
+        f"/etc/systemd/logind.conf.d/{logind_reading.DROP_IN_NAME}",
+    )

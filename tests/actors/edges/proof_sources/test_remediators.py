@@ -11,34 +11,13 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from ebbtide.actors.edges.kubernetes import node_view
 from ebbtide.actors.edges.kubernetes.api_calls import Answer, ApiNode
-from ebbtide.actors.edges.kubernetes.node_view import (
-    MACHINE_ANNOTATION,
-    MACHINE_NAMESPACE_ANNOTATION,
-    ClusterView,
-    NodeView,
-    project_node,
-)
+from ebbtide.actors.edges.proof_sources import remediators
 from ebbtide.actors.edges.proof_sources.proof_source import Machine, Said, Unread
-from ebbtide.actors.edges.proof_sources.remediators import (
-    EARLIER,
-    ELSEWHERE,
-    KINDS,
-    LIST_EVERY_SECONDS,
-    MACHINES_PER_SECOND,
-    NODE_NAME_ANNOTATION,
-    NOT_INSTALLED_SECONDS,
-    NOTED,
-    OTHER_PROVIDER_ID,
-    TURNS_AHEAD_SECONDS,
-    Machines,
-    Remediations,
-    Remediator,
-    RemediatorSource,
-)
 from tests.actors.edges.kubernetes.write_fake import Asked, Scripted
 
-FAR, _ = KINDS
+FAR, _ = remediators.KINDS
 #: The reading interval of a node that is not proved off.
 READ_EVERY_SECONDS = 5.0
 MINUTE_SECONDS = 60.0
@@ -58,19 +37,21 @@ def no_such(name: str) -> Answer:
     return Answer(404, msgspec.json.encode(status))
 
 
-def noted(*names: str) -> ClusterView:
+def noted(*names: str) -> node_view.ClusterView:
     """Nodes, with a Machine of the same name each."""
-    node = NodeView("", "u", "1", "b1", "Unknown", "uuid", "test://", "none", (), "")
-    view = ClusterView()
+    node = node_view.NodeView("", "u", "1", "b1", "Unknown", "uuid", "test://", "none", (), "")
+    view = node_view.ClusterView()
     view.nodes.replace([node._replace(name=each, machine=("default", each)) for each in names], "1")
     return view
 
 
-def made(caller: Scripted, name: str, view: ClusterView) -> Remediator:
-    return Machines(caller, view) if name == "machines" else Remediations(caller, name)
+def made(caller: Scripted, name: str, view: node_view.ClusterView) -> remediators.Remediator:
+    return (
+        remediators.Machines(caller, view) if name == "machines" else remediators.Remediations(caller, name)
+    )
 
 
-async def read_for(seconds: float, remediator: Remediator, nodes: list[str]) -> Counter[str]:
+async def read_for(seconds: float, remediator: remediators.Remediator, nodes: list[str]) -> Counter[str]:
     """Reports per node. The nodes start within the first seconds, one by one."""
     told: Counter[str] = Counter()
 
@@ -96,9 +77,11 @@ async def test_a_list_is_for_all_nodes_whenever_they_ask(autojump_clock: MockClo
     """A hundred nodes with unaligned readings share the lists."""
     nodes = [f"n-{number}" for number in range(100)]
     server = answering(200, b'{"items": []}')
-    told = await read_for(MINUTE_SECONDS, made(server, FAR, ClusterView()), nodes)
-    assert min(told[each] for each in nodes) >= MINUTE_SECONDS / (READ_EVERY_SECONDS + 2 * LIST_EVERY_SECONDS)
-    assert per_second_max(server.asked, 10.0) <= 1.1 / LIST_EVERY_SECONDS
+    told = await read_for(MINUTE_SECONDS, made(server, FAR, node_view.ClusterView()), nodes)
+    assert min(told[each] for each in nodes) >= MINUTE_SECONDS / (
+        READ_EVERY_SECONDS + 2 * remediators.LIST_EVERY_SECONDS
+    )
+    assert per_second_max(server.asked, 10.0) <= 1.1 / remediators.LIST_EVERY_SECONDS
 
 
 async def test_machines_of_many_nodes_are_read_in_turn(autojump_clock: MockClock) -> None:
@@ -106,13 +89,13 @@ async def test_machines_of_many_nodes_are_read_in_turn(autojump_clock: MockClock
     nodes = [f"n-{number}" for number in range(100)]
     body = b'{"metadata": {"uid": "u"}, "spec": {"providerID": "test://"}}'
     server = answering(200, body)
-    round_seconds = len(nodes) / MACHINES_PER_SECOND
+    round_seconds = len(nodes) / remediators.MACHINES_PER_SECOND
     told = await read_for(4 * round_seconds, made(server, "machines", noted(*nodes)), nodes)
     assert max(told.values()) - min(told[each] for each in nodes) <= 2
     assert min(told[each] for each in nodes) >= 3
     # Some nodes take their turn early, others one reading later.
-    shifted = (MINUTE_SECONDS + TURNS_AHEAD_SECONDS + READ_EVERY_SECONDS) / MINUTE_SECONDS
-    assert per_second_max(server.asked, MINUTE_SECONDS) <= MACHINES_PER_SECOND * shifted
+    shifted = (MINUTE_SECONDS + remediators.TURNS_AHEAD_SECONDS + READ_EVERY_SECONDS) / MINUTE_SECONDS
+    assert per_second_max(server.asked, MINUTE_SECONDS) <= remediators.MACHINES_PER_SECOND * shifted
 
 
 @pytest.mark.parametrize("body", UNKNOWN_PATHS)
@@ -122,13 +105,13 @@ async def test_what_is_not_installed_is_looked_for_once_a_minute(
     """One look per minute, not one per node and reading."""
     nodes = [f"n-{number}" for number in range(100)]
     server = answering(404, body)
-    far = made(server, FAR, ClusterView())
-    assert not (await read_for(2.5 * NOT_INSTALLED_SECONDS, far, nodes)).total()
+    far = made(server, FAR, node_view.ClusterView())
+    assert not (await read_for(2.5 * remediators.NOT_INSTALLED_SECONDS, far, nodes)).total()
     # Readings that began before the result ask once more.
     assert len(server.asked) <= 6
     # Installed in the meantime.
     server.behaviour = lambda asked: (0.02, Answer(200, b'{"items": []}'))
-    await trio.sleep(NOT_INSTALLED_SECONDS)
+    await trio.sleep(remediators.NOT_INSTALLED_SECONDS)
     assert await far.of("n-1") == []
 
 
@@ -140,13 +123,13 @@ async def test_machines_that_are_kept_elsewhere(autojump_clock: MockClock, body:
     for node in ("a", "b", "a"):
         with pytest.raises(Unread) as refused:
             await machines.of(node)
-        assert str(refused.value) == ELSEWHERE
+        assert str(refused.value) == remediators.ELSEWHERE
     assert len(server.asked) == 1
-    await trio.sleep(NOT_INSTALLED_SECONDS)
+    await trio.sleep(remediators.NOT_INSTALLED_SECONDS)
     server.behaviour = lambda asked: (0.02, no_such("a"))
     with pytest.raises(Unread) as refused:
         await machines.of("a")
-    assert str(refused.value) == f"{NOTED} is not there"
+    assert str(refused.value) == f"{remediators.NOTED} is not there"
 
 
 async def test_a_machine_that_is_not_there_says_nothing_of_another(autojump_clock: MockClock) -> None:
@@ -170,27 +153,27 @@ class Management:
     def __init__(self, name: str = "machine-1", **spec: Any) -> None:
         self.body = {"metadata": {"uid": "m"}, "spec": {"providerID": "test://worker", **spec}}
         self.server = Scripted(lambda asked: (0.01, Answer(200, msgspec.json.encode(self.body))))
-        self.view = ClusterView()
+        self.view = node_view.ClusterView()
         self._name, self._version = name, 0
         self.says_life("1")
 
     def says_life(self, mark: str) -> None:
         self._version += 1
-        noted = {MACHINE_NAMESPACE_ANNOTATION: "default", MACHINE_ANNOTATION: self._name}
+        noted = {node_view.MACHINE_NAMESPACE_ANNOTATION: "default", node_view.MACHINE_ANNOTATION: self._name}
         meta = {"name": "worker", "uid": "u", "resourceVersion": str(self._version), "annotations": noted}
         ready = {"type": "Ready", "status": "Unknown", "lastHeartbeatTime": mark}
         node = {"metadata": meta, "spec": {"providerID": "test://worker"}, "status": {"conditions": [ready]}}
-        self.view.nodes.put(project_node(msgspec.convert(node, ApiNode)))
+        self.view.nodes.put(node_view.project_node(msgspec.convert(node, ApiNode)))
 
     def says(self, reason: str) -> None:
         condition = {"type": "InfrastructureReady", "status": "False", "reason": reason}
         self.body["status"] = {"nodeInfo": {"bootID": "boot-1"}, "conditions": [condition]}
 
-    def source(self) -> RemediatorSource:
-        return RemediatorSource(Machines(self.server, self.view), self.view, "worker")
+    def source(self) -> remediators.RemediatorSource:
+        return remediators.RemediatorSource(remediators.Machines(self.server, self.view), self.view, "worker")
 
 
-async def read(source: RemediatorSource) -> Said | None:
+async def read(source: remediators.RemediatorSource) -> Said | None:
     """Once it is the node's turn again."""
     await trio.sleep(60)
     return await source.read(MACHINE)
@@ -206,9 +189,9 @@ async def test_only_what_is_said_while_we_look_on_counts(autojump_clock: MockClo
     made.says("ObjectDeleted")
     for _ in range(2):
         assert await read(source) == Said("off", "providerID", "test://worker", "boot-1")
-    assert await read(made.source()) == Said("unknown", error=EARLIER)
+    assert await read(made.source()) == Said("unknown", error=remediators.EARLIER)
     made.says_life("2")
-    assert await read(source) == Said("unknown", error=EARLIER)
+    assert await read(source) == Said("unknown", error=remediators.EARLIER)
 
 
 @pytest.mark.parametrize("provider_id", ["test://another", ""])
@@ -216,7 +199,7 @@ async def test_a_machine_that_is_another_nodes(provider_id: str, autojump_clock:
     """A kubelet writes its Node's annotations, but not the Machine."""
     made = Management(providerID=provider_id)
     made.says("ObjectDeleted")
-    with pytest.raises(Unread, match=OTHER_PROVIDER_ID):
+    with pytest.raises(Unread, match=remediators.OTHER_PROVIDER_ID):
         await read(made.source())
 
 
@@ -232,7 +215,7 @@ async def test_a_fence_agent_that_has_succeeded(autojump_clock: MockClock) -> No
     """Only success seen while watching counts; not a running, foreign or deleted agent."""
     objects: list[dict[str, Any]] = []
     server = Scripted(lambda asked: (0.01, Answer(200, msgspec.json.encode({"items": objects}))))
-    source = RemediatorSource(Remediations(server, FAR), Management().view, "worker")
+    source = remediators.RemediatorSource(remediators.Remediations(server, FAR), Management().view, "worker")
     assert await read(source) is None
 
     def says(node: str, status: str, **meta: str) -> None:
@@ -248,7 +231,7 @@ async def test_a_fence_agent_that_has_succeeded(autojump_clock: MockClock) -> No
     for _ in range(2):
         assert await read(source) == Said("off", "nodeUID", "u")
     # Its name may differ from the node's.
-    objects[0]["metadata"] |= {"name": "x", "annotations": {NODE_NAME_ANNOTATION: "worker"}}
+    objects[0]["metadata"] |= {"name": "x", "annotations": {remediators.NODE_NAME_ANNOTATION: "worker"}}
     assert await read(source) == Said("off", "nodeUID", "u")
     says("m", "True", name="worker", deletionTimestamp="2026-01-01T00:00:00Z")
     assert await read(source) is None
