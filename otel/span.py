@@ -9,7 +9,6 @@ This module needs no OpenTelemetry package: the daemon imports it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Container
 from typing import Literal, NamedTuple
 
 from ebbtide.events.base import Event, Order, shutdown_trace_id
@@ -133,11 +132,8 @@ def traceparent(trace: bytes, span: bytes) -> str:
 ROOT_ROLE, POD_ROLE, WAVE_ROLE, REJECT_ROLE = "shutdown", "pod", "wave", "reject"
 
 
-def span_of(trace_id: bytes, event: Event, begun: Container[str] = ()) -> bytes:
-    """The order's own span, else its pod's, its wave's, or the shutdown's. ``trace_id`` has 16 bytes.
-
-    ``begun``: UIDs of pods with a begun stop in this shutdown, if the caller keeps them.
-    """
+def span_of(trace_id: bytes, event: Event) -> bytes:
+    """The order's own span, else its pod's, its wave's, or the shutdown's. ``trace_id`` has 16 bytes."""
     ids, uid = SpanIds(trace_id), event.pod_uid
     if isinstance(event, Order) and event.span_role:
         return ids.of(event.span_role, event.key)
@@ -149,7 +145,7 @@ def span_of(trace_id: bytes, event: Event, begun: Container[str] = ()) -> bytes:
         # end after no time may be of such a pod.
         has_no_span = isinstance(event, PodPlanned)
         if isinstance(event, PodEnded):
-            has_no_span = event.outcome == "unknown" and not event.elapsed_ns and uid not in begun
+            has_no_span = event.outcome == "unknown" and not event.elapsed_ns
         return ids.of(ROOT_ROLE, "") if has_no_span else ids.of(POD_ROLE, uid)
     wave = getattr(event, "wave", None)
     return ids.of(ROOT_ROLE, "") if wave is None else ids.of(WAVE_ROLE, str(wave))

@@ -15,7 +15,6 @@ import contextlib
 import math
 import os
 import select
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -260,12 +259,11 @@ class LogindEdge(Edge):
         lock_fds: Sequence[int] = (),
         root: Path = Path("/"),
         drop_in_folder: str = DROP_IN_FOLDER_DEFAULT,
-        wall_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         self._lock = DelayLock(service or ServiceManager(""), lock_fds)
         self._link = LogindConnection(address or system_bus_address())
         self._files = DropIns(root, drop_in_folder)
-        schedule = ScheduleFile(root, wall_ns)
+        schedule = ScheduleFile(root)
         self._reporter = LogindReporter(self._link, self._lock, self._files, schedule)
         self._folders: tuple[Path, ...] = (*self._files.folders, schedule.folder, root / INHIBIT_FOLDER)
         if (bus := bus_socket(self._link.address)) is not None:

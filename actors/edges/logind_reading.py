@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import time
 from collections.abc import Awaitable, Callable, Iterable
 from fractions import Fraction
 from functools import partial
@@ -210,9 +211,8 @@ def _integer(text: str | None, largest: int) -> int:
 class ScheduleFile:
     """Read when its folder changes."""
 
-    def __init__(self, root: Path, wall_ns: Callable[[], int]) -> None:
+    def __init__(self, root: Path) -> None:
         self.folder = root / SCHEDULE_FOLDER
-        self._wall_ns = wall_ns
 
     def read(self) -> ScheduleRead:
         try:
@@ -220,7 +220,7 @@ class ScheduleFile:
                 text = file.read(SCHEDULE_BYTES_MAX).decode(errors="replace")
         except OSError:
             return NO_SCHEDULE
-        return parse_schedule(text, self._wall_ns())
+        return parse_schedule(text, time.time_ns())
 
 
 #: From the highest priority to the lowest.

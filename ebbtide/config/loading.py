@@ -111,8 +111,8 @@ def load_named(paths: Sequence[Path]) -> Loaded:
     return load(paths or default_paths())
 
 
-def default_paths(path: Path = DEFAULT_PATH) -> tuple[Path, ...]:
-    return (path,) if path.exists() else ()
+def default_paths() -> tuple[Path, ...]:
+    return (DEFAULT_PATH,) if DEFAULT_PATH.exists() else ()
 
 
 def parse(texts: Sequence[tuple[str, bytes]]) -> Loaded:
