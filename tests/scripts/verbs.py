@@ -304,7 +304,9 @@ def _end(bench: Bench, command: Command) -> Output:
         given = {name: value.partition("/") for name, value in command.options.items() if name != "reason"}
         if isinstance(bench.orders[key], RequestPermit) and (given or command.verb == "done"):
             counts: dict[str, Any] = {
-                name: int(count) for name, (count, _, most) in given.items() if not most
+                name: _TRUTH[count] if count in _TRUTH else int(count)
+                for name, (count, _, most) in given.items()
+                if not most
             }
             parts = [
                 (cast("Any", name), int(out), int(most)) for name, (out, _, most) in given.items() if most
