@@ -168,7 +168,9 @@ def _transitions() -> Transitions:
             decides=(d.StartKubelet, d.StopKubelet, d.KubeletStopped)),
         Row("starting", f.OrderEnded, _start_ended, "= untouched start-due"),
         ignored("untouched stopped start-due", f.OrderEnded),
-        Row("api", f.Tick, _tick_api, "= handed-over stopping untouched stopped", decides=_OVER),
+        # No start is due in a shutdown with a working kubelet.
+        Row("api", f.Tick, _hands_over("the kubelet has stopped no container"), "handed-over stopping",
+            decides=_OVER),
         Row("no-node idle observe cri handed-over cancelled", f.Tick, _tick, "= starting stopped untouched",
             decides=(d.StartKubelet,)),
     )
@@ -351,12 +353,6 @@ def _sign_due_ns(state: KubeletState) -> int:
     if mode_phase(state) != "api" or state.healthy is not None or state.ends:
         return NEVER_NS
     return min((due_ns for due_ns in state.plain.values() if due_ns > 0), default=NEVER_NS)
-
-
-def _tick_api(state: KubeletState, event: f.Tick, now: int) -> Result:
-    if _sign_due_ns(state) > now:
-        return _tick(state, event, now)
-    return _hand_over(state, "the kubelet has stopped no container")
 
 
 # --- its end -------------------------------------------------------------------------------------
