@@ -1266,13 +1266,9 @@ def _with_list(state: OutageState, orders: Any) -> Result:
     return state, [*orders, *listing]
 
 
-def _afresh(
-    state: OutageState, now: int, in_episode: bool, start: o.LeaderStarted | None
-) -> OutageState | None:
+def _afresh(state: OutageState, now: int, in_episode: bool, start: o.LeaderStarted | None) -> OutageState:
     """A failed actor continues in an outage only with a new leader, which reads the Node first."""
-    if not in_episode:
-        return fresh_but(state, KEPT_FIELDS)
-    return None if start is None else state
+    return state if in_episode else fresh_but(state, KEPT_FIELDS)
 
 
 def _deadline(state: OutageState) -> int:

@@ -583,12 +583,8 @@ def _deadline(state: ProofState) -> int:
     return min([state.pause_until_ns, *times, *state.on.values()])
 
 
-def _afresh(
-    state: ProofState, now: int, in_episode: bool, start: o.LeaderStarted | None
-) -> ProofState | None:
+def _afresh(state: ProofState, now: int, in_episode: bool, start: o.LeaderStarted | None) -> ProofState:
     """In an outage only with a new leader: a lasting defect must not cost a record a second."""
-    if in_episode and start is None:
-        return None
     reading: Reading = "pausing" if in_episode else "idle"
     return fresh_but(state, KEPT_FIELDS, reading=reading, heartbeat_ns=now)
 

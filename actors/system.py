@@ -582,7 +582,7 @@ class System:
         self._closing = False
 
     def _revive(self, fact: Event, now_ns: int) -> None:
-        """A failed singleton goes on with the next episode or process, outside of a shutdown at once."""
+        """A failed singleton goes on with the next episode or process, outside of an episode at once."""
         for slot in (self.slots[(kind.name, "")] for kind in self.actors.singletons):
             if slot.failed:
                 self._go_on(slot, now_ns, fact)
