@@ -53,6 +53,10 @@ class StoreFailed(Exception):
     """The store failed, not the journal."""
 
 
+class BadName(StoreFailed):
+    """The client's list ends at a name with `//`, `..` or a control character."""
+
+
 def store_url(place: str) -> str:
     """Also for a plain path. Raises BadUrl."""
     if not place:
@@ -132,14 +136,16 @@ def answer_of(url: str, path: str, ask: Callable[[], Any]) -> Any:
     """
     import obstore
 
+    kind: type[StoreFailed] = StoreFailed
     try:
         return ask() if url.startswith("file:") else _runner().run(_bounded(ask))
     except MemoryError:
         said = f"{_status_text(url, path)} with more than {size_text(ANSWER_BYTES_MAX)}: see the store's log"
     except (OSError, obstore.exceptions.BaseError) as error:
         said = in_a_line(error)
+        kind = BadName if isinstance(error, obstore.exceptions.InvalidPathError) else StoreFailed
     what = f"/{path} cannot be read" if path else " cannot be listed"
-    raise StoreFailed(f"{place_name(url).rstrip('/')}{what}{cure_text(url)}: {said}")
+    raise kind(f"{place_name(url).rstrip('/')}{what}{cure_text(url)}: {said}")
 
 
 async def _bounded(ask: Callable[[], Awaitable[Any]]) -> Any:
@@ -277,14 +283,34 @@ def journals(url: str) -> list[Ref]:
                 f"{place_name(url) or url} is no folder: name one with journals below it, or a URL of a store"
             )
         return _plan_folders(url)
-    return plan(url, listed(url))
+    try:
+        return plan(url, listed(url))
+    except BadName:
+        broken: list[Ref] = []
+        return sorted((*plan(url, _by_node(url, None, broken)), *broken), key=_order)
 
 
-def listed(url: str) -> Iterator[Any]:
+def _by_node(url: str, folder: str | None, broken: list[Ref]) -> Iterator[Any]:
+    """A node's credentials can put any name below its prefix: the list of each node ends by itself."""
+    import obstore
+
+    found = answer_of(url, "", partial(obstore.list_with_delimiter_async, store(url), folder))
+    yield from found["objects"]
+    for each in found["common_prefixes"]:
+        if not each.rpartition("/")[2].startswith("node="):
+            yield from _by_node(url, each, broken)
+            continue
+        try:
+            yield from listed(url, each)
+        except BadName as error:
+            broken.append(Ref(url, each, (), f"refused: {error}"))
+
+
+def listed(url: str, folder: str | None = None) -> Iterator[Any]:
     """The objects of a store, as `plan` takes them. Raises BadUrl, StoreFailed."""
     import obstore
 
-    parts = aiter(obstore.list(store(url), chunk_size=1000))
+    parts = aiter(obstore.list(store(url), folder, chunk_size=1000))
     return chain.from_iterable(iter(partial(answer_of, url, "", partial(anext, parts, None)), None))
 
 

@@ -241,7 +241,8 @@ class Redfish(_Controllers, frozen=True):
     def place_of(self, node: str) -> tuple[str, int, str]:
         parts = urlsplit(self.address_of(node))
         port = parts.port or (443 if parts.scheme == "https" else 80)
-        return _place(parts.hostname or "", port, self.system.replace(NODE_PLACE, node))
+        path = redfish.system_path(self.system.replace(NODE_PLACE, node))
+        return _place(parts.hostname or "", port, path.rstrip("/"))
 
     def source(self, node: str) -> ProofSource | None:
         if not (url := self.address_of(node)):

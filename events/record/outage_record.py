@@ -21,6 +21,8 @@ from ebbtide.events.record.fold import PARTS_MAX, EpisodeFold, begin_of_record, 
 from ebbtide.events.record.shutdown_record import DamageRecord, EpisodePart, RecordPart
 from ebbtide.events.segment import Header
 
+#: Of a row on the outage's page, in memory: 20 000 in all.
+ROW_VALUES = 250
 EARLIER = "several reasons, one after another"
 #: An outage's outcome while it has none.
 OPEN: Literal["open"] = "open"
@@ -367,6 +369,7 @@ class OutageFold(EpisodeFold):
             subject.waits[:2] = [Wait(at_ns=subject.waits[0].at_ns, reason=EARLIER)]
 
     def alarm(self, code: str, text: str) -> None:
+        self.spend(ROW_VALUES)
         seq, at_ns, _ = self.point
         self.record.alarms.append(Alarm(at_ns=at_ns, seq=seq, code=code, text=text))
 
@@ -410,6 +413,7 @@ class OutageFold(EpisodeFold):
     def node_order_given(self, event: Order) -> None:
         if isinstance(event, o.SetTaint):
             self.boots.gone(event)
+        self.spend(ROW_VALUES)
         seq, at_ns, _ = self.point
         what = parse_order_key(event.key).what
         self.orders[event.key] = NodeOrderRecord(what=what, key=event.key, seq=seq, began_ns=at_ns)
@@ -508,6 +512,7 @@ class OutageFold(EpisodeFold):
 
     @meaning(o.ProofAccepted)
     def proof_accepted(self, event: o.ProofAccepted) -> None:
+        self.spend(ROW_VALUES)
         at_ns = self.point.at_ns
         # ``until_ns`` is on this leader's clock, as the record's own stamp is.
         until_ns = at_ns + event.until_ns - self.mono_ns
@@ -516,6 +521,7 @@ class OutageFold(EpisodeFold):
 
     @meaning(*_STATEMENTS)
     def stated(self, event: Any) -> None:
+        self.spend(ROW_VALUES)
         who = "" if isinstance(event, o.ProofVoided) else o.who_of(event)
         text = event.what if isinstance(event, o.Contradicted) else event.reason
         said = Statement(what=_STATEMENTS[type(event)], at_ns=self.point.at_ns, who=who, text=text)
@@ -541,6 +547,7 @@ class OutageFold(EpisodeFold):
 
     @meaning(o.PodLost)
     def pod_lost(self, event: o.PodLost) -> None:
+        self.spend(ROW_VALUES)
         pod = event.pod
         self.pods[pod.uid] = LostPodRecord(
             uid=pod.uid,
@@ -569,6 +576,7 @@ class OutageFold(EpisodeFold):
 
     @meaning(o.AttachmentLeft)
     def attachment_left(self, event: o.AttachmentLeft) -> None:
+        self.spend(ROW_VALUES)
         found = event.attachment
         self.attachments[found.name] = AttachmentRecord(
             name=found.name, volume=found.volume, driver=found.driver, began_ns=self.point.at_ns

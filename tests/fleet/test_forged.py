@@ -10,9 +10,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
+from urllib.parse import parse_qs, urlsplit
+from xml.sax.saxutils import escape
 
 import obstore
 import pytest
+import trio
 from obstore.store import S3Store
 
 from ebbtide.cli.common.guard import CORRUPT, DONE, TORN, WRONG
@@ -30,7 +33,7 @@ from tests.fleet.conftest import Nodes
 from tests.fleet.nodes import every_row, shipped
 from tests.fleet.test_lake import ordered, there
 from tests.journals import IDENTITY, SHUTDOWN, Journal, records_of
-from tests.store.gateway import BUCKET, NODE, ROOT, gateway
+from tests.store.gateway import BUCKET, NODE, ROOT, Request, faking, gateway, reply
 
 VICTIM, EVIL, CLUSTER = "node-1", "evil", "c"
 #: All that the stolen credentials may write to.
@@ -188,6 +191,42 @@ def test_no_row_of_a_lake_hides_another_nodes(
         list(lake.add([table_batches(refs, settled=True)]))
     assert of_victim(there(tmp_path / "lake")) == before
     assert lake.new_of(journals(str(root))) == []
+
+
+@pytest.mark.parametrize("ending", ["/x", "../node=node-1/x", "a\nb", "\x1b[2J"])
+async def test_a_name_that_ends_the_clients_list(ending: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only its own node is refused."""
+    good = f"v1/cluster=c/node={VICTIM}/journal={'0' * 32}/{9:010d}-{'0' * 8}-{'0' * 64}.ebj"
+    keys = [f"{PREFIX}/{ending}", good]
+
+    def answer(request: Request) -> bytes:
+        query = parse_qs(urlsplit(request.target).query)
+        prefix, folders, made = query.get("prefix", [""])[0], set[str](), ""
+        for key in (each for each in keys if each.startswith(prefix)):
+            folder, slash, _ = key.removeprefix(prefix).partition("/")
+            if slash and "delimiter" in query:
+                folders.add(f"{prefix}{folder}/")
+                continue
+            words = {
+                "Key": escape(key),
+                "LastModified": "2026-01-01T00:00:00.000Z",
+                "Size": "9",
+                "ETag": '"0"',
+            }
+            made += f"<Contents>{''.join(f'<{at}>{word}</{at}>' for at, word in words.items())}</Contents>"
+        made += "".join(f"<CommonPrefixes><Prefix>{each}</Prefix></CommonPrefixes>" for each in folders)
+        return reply(
+            200, f"<ListBucketResult><IsTruncated>false</IsTruncated>{made}</ListBucketResult>".encode()
+        )
+
+    async with faking(answer) as fake:
+        for name, value in fake.environ().items():
+            monkeypatch.setenv(name, value)
+        refs = await trio.to_thread.run_sync(journals, f"s3://forged-{fake.port}")
+    assert [(each.folder, each.error[:7], each.key and each.key.node) for each in refs] == [
+        (PREFIX, "refused", None),
+        (good.rpartition("/")[0], "", VICTIM),
+    ]
 
 
 def test_a_path_is_parsed_from_the_root() -> None:

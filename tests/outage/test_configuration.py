@@ -195,6 +195,14 @@ def test_an_address_of_ipmi_is_a_name_or_of_either_kind(said: str) -> None:
      ) + "]",
      "a.yaml:3: pools[1].ipmi.addresses.m: 'n' has this machine: with identify: name each node needs its "
      "own"),
+    (
+     HEAD + "pools: [" + ", ".join(
+         f"{{name: {name}, nodeSelector: {{k: v}}, redfish: {{addresses: {{{node}: 'https://x'}}, "
+         f"system: {system}, identify: name, {FILES}}}}}"
+         for name, node, system in (("a", "n", "'1'"), ("b", "m", "/redfish/v1/Systems/1/"))
+     ) + "]",
+     "a.yaml:3: pools[1].redfish.addresses.m: 'n' has this machine: with identify: name each node needs its "
+     "own"),
     (HEAD + f"pools: [{{name: a, redfish: {{addresses: {{n: 'https://{{node}}'}}, {FILES}}}}}]",
      "a.yaml:3: pools[0].redfish.addresses.n: write the address of this node, without {node}"),
     (HEAD + f"pools: [{{name: a, ipmi: {{address: 'x:secret', {FILES}}}}}]",

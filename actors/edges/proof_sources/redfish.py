@@ -68,6 +68,11 @@ class _System(msgspec.Struct, rename="pascal"):
     actions: _Actions | None = None
 
 
+def system_path(system: str) -> str:
+    """Of a path or an id; empty: found by UUID."""
+    return system if not system or system.startswith("/") else f"{SYSTEMS}/{quote(system, safe='')}"
+
+
 class Redfish:
     source: Source = "redfish"
 
@@ -85,7 +90,7 @@ class Redfish:
     ) -> None:
         """``system``: its path, or its id below `SYSTEMS`; empty: found by UUID. Raises ValueError."""
         self._service = Service(url, ca_file=ca_file, fingerprint=fingerprint)
-        path = system if not system or system.startswith("/") else f"{SYSTEMS}/{quote(system, safe='')}"
+        path = system_path(system)
         if path and not PATH.fullmatch(path):
             raise ValueError(f"the system must be an id, or a path such as {SYSTEMS}/1")
         self.name = self._service.authority
