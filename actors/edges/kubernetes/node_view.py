@@ -62,8 +62,8 @@ REPORT_SECONDS = 0.5
 #: server's delay. The sources are asked after so many intervals, twice 5 s apart: later, the proof would
 #: delay the cure.
 RENEWAL_FRACTION, MISSED_RENEWALS = 0.25, 1.15
-#: Kubelets' defaults.
-LEASE_SECONDS = 40
+#: The kubelet's default; and with a lease of a second it could begin two outages a second.
+LEASE_SECONDS, LEASE_SECONDS_MIN = 40, 4
 
 KUBELET_PORT = 10250
 #: Dual-stack nodes have two.
@@ -284,7 +284,9 @@ def project_node(node: api.ApiNode) -> NodeView:
 def project_lease(lease: ApiLease) -> LeaseView:
     seconds = lease.spec.lease_duration_seconds or LEASE_SECONDS
     meta = lease.metadata
-    return LeaseView(meta.name, meta.resource_version, lease.spec.renew_time or "", max(1, seconds))
+    return LeaseView(
+        meta.name, meta.resource_version, lease.spec.renew_time or "", max(LEASE_SECONDS_MIN, seconds)
+    )
 
 
 def machine_keys(node: NodeView) -> list[str]:

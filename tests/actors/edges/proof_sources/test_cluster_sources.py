@@ -20,11 +20,13 @@ from ebbtide.actors.edges.kubernetes.node_view import (
     CLOUD_SHUTDOWN,
     DECLARED_ANNOTATION,
     DECLARED_SECONDS_MAX,
+    ApiLease,
     Certificate,
     ClusterView,
     Declared,
     LeaseView,
     NodeView,
+    project_lease,
     project_node,
 )
 from ebbtide.actors.edges.kubernetes.node_writes import (
@@ -133,6 +135,8 @@ def test_what_a_kubelet_writes_about_itself_is_bounded() -> None:
     assert found.declared is not None
     assert found.declared.problem
     assert len(msgspec.json.encode(found)) < 4096
+    # Each renewal of such a lease would be an outage.
+    assert project_lease(msgspec.convert({"spec": {"leaseDurationSeconds": 1}}, ApiLease)).seconds == 4
 
 
 # --- telling --------------------------------------------------------------------------------------
