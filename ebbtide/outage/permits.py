@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
-from functools import partial
-from typing import NamedTuple
 
 import msgspec
 import trio
 
 from ebbtide.actors.edges.kubernetes.api_calls import (
-    Answer,
     ApiCaller,
     ListPart,
     Unanswered,
     answer_text,
-    list_in_parts,
-    listed_path,
 )
 from ebbtide.actors.edges.kubernetes.known_pods import Metadata
 from ebbtide.actors.edges.kubernetes.node_view import ClusterView, NodeView
@@ -41,8 +36,6 @@ SEES_SECONDS_MAX = 2.0
 CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 ZONE = "topology.kubernetes.io/zone"
 
-#: Each has a few KiB, and may have 1.5 MB.
-PART_BUDGETS = 25
 ETCD = "etcd"
 #: Only administrators create objects there. A tenant may bind a pod of any name to a control-plane node.
 ETCD_NAMESPACES = ("kube-system", "openshift-etcd")
@@ -75,51 +68,34 @@ class BudgetObject(msgspec.Struct):
     status: _BudgetStatus = msgspec.field(default_factory=_BudgetStatus)
 
 
-class EtcdBudget(NamedTuple):
-    namespace: str
-    allowed: int
-    healthy: int
-    desired: int
-
-
 _decoder = msgspec.json.Decoder(ListPart[BudgetObject])
 
 
-def project_budget(found: BudgetObject) -> EtcdBudget | None:
-    """None: its name, namespace and selector do not have the word."""
-    meta, status = found.metadata, found.status
-    named = ETCD in meta.name + meta.namespace or ETCD.encode() in bytes(found.spec.selector)
-    if not named or meta.namespace not in ETCD_NAMESPACES:
-        return None
-    return EtcdBudget(
-        meta.namespace, status.disruptions_allowed, status.current_healthy, status.desired_healthy
-    )
-
-
-def etcd_allows(budgets: Iterable[EtcdBudget | None], pods: Iterable[PodView] = ()) -> bool:
+def etcd_allows(budgets: Iterable[BudgetObject], pods: Iterable[PodView] = ()) -> bool:
     """Does each PodDisruptionBudget of etcd allow that this node goes? ``pods``: the node's own. A member
     that is not Ready is in the budget's numbers already: then the others have to be enough.
     """
     down = {each.namespace for each in pods if ETCD in each.name and not each.ready}
-    return all(
-        each is None or each.allowed > 0 or (each.namespace in down and each.healthy >= each.desired > 0)
-        for each in budgets
-    )
+    for each in budgets:
+        meta, status = each.metadata, each.status
+        named = ETCD in meta.name + meta.namespace or ETCD.encode() in bytes(each.spec.selector)
+        enough = meta.namespace in down and status.current_healthy >= status.desired_healthy > 0
+        if named and meta.namespace in ETCD_NAMESPACES and not (enough or status.disruptions_allowed > 0):
+            return False
+    return True
 
 
 async def ask_etcd(caller: ApiCaller, pods: Iterable[PodView]) -> bool:
     """Raises Unanswered."""
-
-    async def ask(path: str) -> Answer:
+    budgets: list[BudgetObject] = []
+    for path in BUDGETS_PATHS:
         answer = await caller.call("GET", path, seconds_max=bounds.now.api_try_seconds)
         if not answer.ok:
             raise Unanswered(answer_text(answer))
-        return answer
-
-    budgets: list[EtcdBudget | None] = []
-    for path in BUDGETS_PATHS:
-        listed = partial(listed_path, path)
-        budgets += (await list_in_parts(ask, listed, _decoder, project_budget, PART_BUDGETS))[0]
+        try:
+            budgets += _decoder.decode(answer.body).items or ()
+        except (ValueError, RecursionError) as error:
+            raise Unanswered(f"a list that cannot be read: {error}") from None
     return etcd_allows(budgets, pods)
 
 

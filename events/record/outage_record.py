@@ -21,8 +21,8 @@ from ebbtide.events.record.fold import PARTS_MAX, EpisodeFold, begin_of_record, 
 from ebbtide.events.record.shutdown_record import DamageRecord, EpisodePart, RecordPart
 from ebbtide.events.segment import Header
 
-#: Of a row on the outage's page, in memory: 20 000 in all.
-ROW_VALUES = 250
+#: Of a row on the outage's page, in memory: 10 000 in all.
+ROW_VALUES = 500
 EARLIER = "several reasons, one after another"
 #: An outage's outcome while it has none.
 OPEN: Literal["open"] = "open"

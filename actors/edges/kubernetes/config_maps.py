@@ -24,6 +24,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator,
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial
+from itertools import count
 from typing import NamedTuple, TypeVar, TypeVarTuple, Unpack
 from urllib.parse import quote
 
@@ -177,31 +178,27 @@ class Pieces:
         self.numbers: set[int] = set()
         #: The last piece whose data is not in memory.
         self._left_out = 0
-        self._found: list[Piece] = []
+        self.found: list[Piece] = []
         self._bytes = 0
 
     def add(self, piece: Piece) -> None:
         self.numbers.add(piece.number)
         if piece.segment:
-            self._found.append(piece)
+            self.found.append(piece)
             self._bytes += len(piece.data)
-        if self._bytes > JOURNAL_BYTES_MAX or len(self._found) > PIECES_MAX:
+        if self._bytes > JOURNAL_BYTES_MAX or len(self.found) > PIECES_MAX:
             # Without foreign objects.
-            self._found = self.chain()
-            self._bytes = sum(len(each.data) for each in self._found)
-            if self._bytes > JOURNAL_BYTES_MAX // 2 or len(self._found) > PIECES_MAX // 2:
-                self._left_out = self._found[-1].number
-                self._found = [each._replace(data=b"") for each in self._found[-PIECES_MAX // 2 :]]
+            self.found = self.chain()
+            self._bytes = sum(len(each.data) for each in self.found)
+            if self._bytes > JOURNAL_BYTES_MAX // 2 or len(self.found) > PIECES_MAX // 2:
+                self._left_out = self.found[-1].number
+                self.found = [each._replace(data=b"") for each in self.found[-PIECES_MAX // 2 :]]
                 self._bytes = 0
-
-    def ours(self) -> list[Piece]:
-        """Also what retention has left."""
-        return chain_of(self._found)
 
     def chain(self) -> list[Piece]:
         """From the journal's first piece on."""
-        found = self.ours()
-        return [each for each in found if each.number >= found[-1].first]
+        chain = chain_of(self.found)
+        return [each for each in chain if each.number >= chain[-1].first]
 
     @property
     def is_too_large(self) -> bool:
@@ -209,10 +206,7 @@ class Pieces:
 
     def free_after(self, number: int) -> int:
         """The next number that no object has."""
-        number += 1
-        while number in self.numbers:
-            number += 1
-        return number
+        return next(each for each in count(number + 1) if each not in self.numbers)
 
     def whole(self) -> list[Piece]:
         """The chain, and pieces behind a missing number: they show that it was deleted."""
@@ -221,7 +215,7 @@ class Pieces:
             return []
         last = chain[-1]
         gap, end = self.free_after(last.number), last.offset + len(last.data)
-        for piece in self._found:
+        for piece in self.found:
             # A missing piece had bytes: one without a hole before it is another client's.
             follows = piece.number > gap and piece.segment == last.segment
             if follows and end < piece.offset <= end + HOLE_BYTES_MAX:
@@ -464,7 +458,7 @@ class ConfigMapStorage:
             return
         read = await self._read()
         chain = read.chain()
-        self._index = {each.number: each._replace(data=b"") for each in read.ours()}
+        self._index = {each.number: each._replace(data=b"") for each in chain_of(read.found)}
         self._bytes = sum(len(each.data) + PIECE_BYTES for each in chain)
         if chain:
             self._last = self._proved = (chain[-1].number, chain[-1].uid)

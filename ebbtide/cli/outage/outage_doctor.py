@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from itertools import chain
 from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -44,7 +45,7 @@ from ebbtide.extras import require
 from ebbtide.outage.checks import LOCAL_KINDS, ClusterCheck, NodeCheck, VolumeCheck, examine
 from ebbtide.outage.configuration import OutageConfiguration, load_outage
 from ebbtide.outage.first_uuids import read_first
-from ebbtide.outage.permits import BUDGETS_PATHS, BudgetObject, etcd_allows, is_control_plane, project_budget
+from ebbtide.outage.permits import BUDGETS_PATHS, BudgetObject, etcd_allows, is_control_plane
 
 EPILOG = """\b
 Examples:
@@ -230,7 +231,7 @@ async def gather(
     version = await look.one("/version") or {}
     numbers = [re.match(r"\d+", str(version.get(name, ""))) for name in ("major", "minor")]
     major, minor = (int(each[0]) if each else 0 for each in numbers)
-    budgets = [each for path in BUDGETS_PATHS for each in await look.some(path, BudgetObject, project_budget)]
+    listed = [await look.some(path, BudgetObject, lambda budget: budget) for path in BUDGETS_PATHS]
     masters = {each.name for each in nodes if is_control_plane(each)}
     # Which node goes is open: no member counts as down.
     members = [replace(each, ready=True) for each in views if each.node in masters]
@@ -251,7 +252,7 @@ async def gather(
         attached=dict(attached),
         configuration=configuration,
         configured=configured,
-        etcd=etcd_allows(budgets, members),
+        etcd=etcd_allows(chain(*listed), members),
         unseen=tuple(look.unseen),
     )
 
