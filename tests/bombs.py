@@ -18,7 +18,14 @@ from msgspec.msgpack import encode
 from ebbtide.events import decisions as d
 from ebbtide.events.codec import FLAG_LAST, HASH_BYTES, _frame, encode_event
 from ebbtide.events.pack import MANIFEST, SEGMENTS_FOLDER, UNPACKED_PER_BYTE_MAX
-from ebbtide.events.segment import JOURNAL_ID_BYTES, Header, Link, encode_header, segment_file_name
+from ebbtide.events.segment import (
+    JOURNAL_ID_BYTES,
+    OUTAGE_LOGIC,
+    Header,
+    Link,
+    encode_header,
+    segment_file_name,
+)
 from tests.journals import IDENTITY, began
 
 #: Of the lists in one record: near the reader's own limit.
@@ -122,12 +129,19 @@ def a_wide_checkpoint() -> Records:
     yield "Checkpoint", encode({"episode": 0, "actors": actors})
 
 
+def pods_of_an_outage() -> Records:
+    number = 0
+    while True:
+        number += 1
+        yield "PodLost", encode({"pod": {"uid": f"u{number}", "namespace": "n", "name": "p"}, "place": 0})
+
+
 BOMBS: dict[str, Callable[[], Records]] = {
     each.__name__: each
     for each in (
         *(autopsy_lines, autopsy_processes, autopsies_of_one_pod, hooks_of_one_pod, containers_of_one_pod),
         *(pods, a_far_wave, notices, long_texts, unknown_types, shutdowns, ends_of_boots, an_endless_step),
-        a_wide_checkpoint,
+        *(a_wide_checkpoint, pods_of_an_outage),
     )
 }
 
@@ -135,7 +149,11 @@ BOMBS: dict[str, Callable[[], Records]] = {
 def segment(name: str, size_bytes: int, node: str = "node-1") -> tuple[str, bytes]:
     """File name and bytes of a journal with this bomb, about so large."""
     journal_id = sha256(name.encode()).digest()[:JOURNAL_ID_BYTES]
-    header = encode_header(Header(journal_id, 1, 0, 0, False, Link(), IDENTITY._replace(node=node)))
+    identity, begun = IDENTITY._replace(node=node), ("ShutdownBegan", encode_event(began()))
+    if name == pods_of_an_outage.__name__:
+        identity = identity._replace(logic=OUTAGE_LOGIC)
+        begun = "OutageBegan", encode({"node": node, "node_uid": "u", "boot_id": "b", "reason": "r"})
+    header = encode_header(Header(journal_id, 1, 0, 0, False, Link(), identity))
     parts, size, link, seq = [header], len(header), header[-HASH_BYTES:], 0
 
     def add(tag: str, payload: bytes, episode: int, flags: int = FLAG_LAST) -> None:
@@ -145,7 +163,7 @@ def segment(name: str, size_bytes: int, node: str = "node-1") -> tuple[str, byte
         parts.append(frame)
         size, link = size + len(frame), frame[-HASH_BYTES:]
 
-    add("ShutdownBegan", encode_event(began()), 1)
+    add(*begun, 1)
     for tag, payload in BOMBS[name]():
         if size + len(payload) > size_bytes:
             break

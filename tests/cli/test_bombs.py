@@ -63,6 +63,12 @@ def test_every_reader(
     bounded(measured(*words, "--journal", pack), pack)
 
 
+def test_the_page_of_an_outage(tmp_path: Path) -> None:
+    """Each of its pods is a row."""
+    pack = packed(tmp_path / "pack", "pods_of_an_outage", PACK_BYTES // 2)
+    bounded(measured("replay", "report", "last", "-o", tmp_path / "page.html", "--journal", pack), pack)
+
+
 @pytest.mark.parametrize("verb", ["verify", "tables"])
 def test_a_fleet(verb: str, tmp_path: Path) -> None:
     """Each journal in a worker, of which two run. The whole ones are read."""
