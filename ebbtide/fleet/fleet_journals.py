@@ -310,7 +310,7 @@ def listed(url: str, folder: str | None = None) -> Iterator[Any]:
     """The objects of a store, as `plan` takes them. Raises BadUrl, StoreFailed."""
     import obstore
 
-    parts = aiter(obstore.list(store(url), folder, chunk_size=1000))
+    parts = aiter(obstore.list(store(url), prefix=folder, chunk_size=1000))
     return chain.from_iterable(iter(partial(answer_of, url, "", partial(anext, parts, None)), None))
 
 

@@ -81,7 +81,7 @@ READY: dict[object, Ready] = {"True": "True", "False": "False", "Unknown": "Unkn
 
 
 #: It has some 300 characters, and a person's statement a reason.
-LAST_BOOT_CHARACTERS_MAX, DECLARED_CHARACTERS_MAX = 1024, 4096
+LAST_BOOT_CHARACTERS_MAX, DECLARED_CHARACTERS_MAX = 1024, 8192
 _OBJECT = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 NOTED_BOOT_CHARACTERS_MAX = 64
 #: The year 2242: later nanoseconds do not fit a record.
@@ -202,7 +202,9 @@ def is_our_taint(taint: api.JsonObject, note: OutageNote) -> bool:
 
 def read_certificate(node: api.ApiNode) -> Certificate | None:
     said = read_annotation(node, CERTIFICATE_ANNOTATION, CertificateNote)
-    return None if said is None else Certificate(said.boot_id, bool(said.safe and not said.restarts))
+    return (
+        None if said is None else Certificate(said.boot_id[:NAME_MAX], bool(said.safe and not said.restarts))
+    )
 
 
 def read_declared(node: api.ApiNode, annotation: str = DECLARED_ANNOTATION) -> Declared | None:

@@ -127,7 +127,10 @@ def test_what_a_kubelet_writes_about_itself_is_bounded() -> None:
     long = 100_000 * "x"
     info = {"systemUUID": long, "bootID": long}
     found = projected(
-        {DECLARED_ANNOTATION: {**DECLARED, "at": long}},
+        {
+            DECLARED_ANNOTATION: {**DECLARED, "at": long},
+            CERTIFICATE_ANNOTATION: {"safe": True, "bootId": long[:50_000]},
+        },
         spec={"providerID": long},
         status={"addresses": addresses, "nodeInfo": info},
     )
