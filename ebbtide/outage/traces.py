@@ -104,7 +104,9 @@ class OutageTraces:
         try:
             found = await self._read(wanted)
             if found is None:
-                return SOON_SECONDS
+                # A journal that has begun anew never stores it.
+                late = trio.current_time() - wanted.since > AGAIN_SECONDS
+                return AGAIN_SECONDS if late else SOON_SECONDS
             done = await deliver(found, self._destination, sent, GIVE_UP_SECONDS)
         except OSError as error:
             self._say(error.strerror or str(error))

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from ebbtide.actors.edges.kubernetes.config_maps import ConfigMapStorage
 from ebbtide.events.base import NS_PER_SECOND
@@ -115,6 +116,25 @@ async def test_what_is_not_stored_yet_is_waited_for(monkeypatch: pytest.MonkeyPa
         assert collector.got == []
         await store(server, FILES)
         await collector.until(lambda: len(collector.spans) == len(SPANS))
+
+
+async def test_what_is_never_stored_is_looked_for_seldom(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    """A full journal has begun anew: each look reads all of it."""
+    looks = list[object]()
+
+    async def look(self: OutageTraces, wanted: Any) -> None:
+        looks.append(wanted)
+
+    monkeypatch.setattr(OutageTraces, "_read", look)
+    made = OutageTraces(ConfigMaps(Draws(1)), "ns", None, lambda level, line: None)  # type: ignore[arg-type]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(made.run)
+        made.want(UID, 1, 1)
+        await trio.sleep(3600)
+        nursery.cancel_scope.cancel()
+    assert 60 <= len(looks) <= 130
 
 
 async def test_a_back_end_that_is_away_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
