@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from ebbtide.actors.edges.kubernetes.config_maps import NODE_LABEL
 from ebbtide.actors.edges.kubernetes.node_view import NodeView
 from ebbtide.actors.outage_proof import is_junk, taint_is_final
 from ebbtide.doctor.rules import Finding, Findings, Level, critical, gravest_first, note, warning
@@ -236,8 +237,8 @@ def machine_ids(seen: ClusterCheck) -> Findings:
                 " name another machine, so it proves nothing, and powerOff does not act"
             )
             cure = (
-                f"find out why. If its board was replaced, {BIND}; or delete the ConfigMaps with the label"
-                f" {FIRST_UUIDS_LABEL}, and then the leader's pod"
+                f"find out why. If its board was replaced, {BIND}; or delete the ConfigMaps with the labels"
+                f" {FIRST_UUIDS_LABEL} and {NODE_LABEL}={node.view.uid} (its journal), then the leader's pod"
             )
             yield critical("changed-uuid", text, cure)
     for (kind, name), names in sorted(owners.items()):
