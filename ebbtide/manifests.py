@@ -101,11 +101,11 @@ def _printable(text: str) -> str:
 
 _LABEL = matching(
     DNS_LABEL,
-    "at most 63 lower case letters, digits and '-', in quotes, begin and end with a letter or digit",
+    "at most 63 lower case letters, digits and '-', with a letter or digit at both ends",
 )
 _NAMESPACE = Kind(_LABEL.text, lambda text: _LABEL.parse(text) if text and _LABEL.parse else "default")
 _POD_NAME = Kind(
-    "at most 253 lower case letters, digits, '-' and '.', in quotes, begin and end with a letter or digit",
+    "at most 253 lower case letters, digits, '-' and '.', with a letter or digit at both ends",
     node_name,
 )
 _NAME_PREFIX = Kind("the begin of a name", lambda text: node_name(f"{text}0")[:-1])

@@ -90,7 +90,7 @@ def pick(found: Iterable[HasShutdownIdT], name: str, kind: str = "shutdown") -> 
         raise NoSuchShutdown(
             f"{name!r} begins more than one {kind}: {alike[0].id} and {alike[1].id} among them", count
         )
-    known = f"there are {count}, the last is {latest[-1].id}" if count else "there is none"
+    known = f"it has {count}, the last is {latest[-1].id}" if count else "it has none"
     raise NoSuchShutdown(f"no {kind} {name!r} in this journal: {known}", count)
 
 

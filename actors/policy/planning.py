@@ -217,7 +217,7 @@ def _duplicates(plan: PlanContext) -> Iterator[PlanWarning]:
 
 def _unset_priorities(plan: PlanContext) -> Iterator[PlanWarning]:
     unset = [placed.pod for placed in plan.pods if placed.pod.priority is None]
-    number = "write the number where the pod has to go later"
+    number = "write a number if the pod must end later"
     class_only = "a static pod with a priorityClassName alone, which the kubelet counts as 0 and ends first"
     for code, assigned, why in (
         ("priority-unset", False, f"no numeric spec.priority, which counts as 0; {number}"),

@@ -86,7 +86,9 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "doctor": Entry("doctor:doctor", "What would keep the next shutdown from being graceful."),
         "status": Entry("status:status", "Armed or not, the lock, the grant, the last shutdown."),
         "metrics": Entry("metrics:metrics", "The metrics, as Prometheus reads them."),
-        "view": Entry("daemon_requests:view", "What 'kubectl ebbtide' asks the daemon for."),
+        "view": Entry(
+            "daemon_requests:view", "Ask the daemon's read-only socket, as 'kubectl ebbtide' does."
+        ),
         "config": Entry("config:config", "Check the configuration; show where each value comes from."),
         "uninstall": Entry("uninstall:uninstall", "Before removal: take back what the daemon changed."),
     },
@@ -99,7 +101,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
     },
     "Look back": {
         "journal": Entry("journal:journal", "Episodes and events of a journal; is it intact?"),
-        "replay": Entry("replay:replay", "Execute a journal again, and ask it why."),
+        "replay": Entry("replay:replay", "What happened, why, and what would have been."),
         "export": Entry("export:export", "Hand a shutdown to other tools: files, traces."),
         "fleet": Entry("fleet:fleet", "Ask the journals of many nodes: verify, what-if, advise, tables."),
     },
@@ -113,9 +115,9 @@ Examples:
   sudo ebbtide run
   ebbtide journal show -f
 
-Journals, configurations and manifests are only ever read, but by run, demo and uninstall. Exit codes: 0 as
-asked, 1 it does not hold, 2 the request was wrong, 3 replay diverged, 4 the journal's tail is torn, 5 it is
-corrupt, 6 an incompatible version wrote it.
+Only run, demo, simulate and uninstall change a journal, a configuration or a machine. Exit codes: 0 done, 1
+the answer is no, 2 a wrong request, 3 the replay diverged, 4 the journal's tail is torn, 5 it is corrupt, 6
+an incompatible version wrote it.
 """
 
 

@@ -49,7 +49,7 @@ def config(ctx: click.Context) -> None:
     "--require-enabled",
     "required",
     is_flag=True,
-    help="Exit code 1 also where graceful shutdown is off: for a gate that protects nodes.",
+    help="Exit code 1 also if graceful shutdown is off.",
 )
 @output_option("table", "json")
 def check_command(configs: tuple[Path, ...], grant: int | None, required: bool, output: str) -> int:

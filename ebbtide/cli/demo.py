@@ -39,7 +39,7 @@ Examples:
 )
 @output_option("table", "json")
 def demo(journal: Path | None, output: str) -> int:
-    """Run twelve pods as local processes, and take the power away.
+    """Run twelve pods as local processes, and end them as in a power-off.
 
     No root, no configuration, no cluster; under 20 s. Nothing outside its own folder is touched.
     """

@@ -35,9 +35,9 @@ Examples:
 def doctor(measure: bool, options: RunOptions, output: str) -> int:
     """Look for what would keep the next shutdown from being graceful, and say how to put it right.
 
-    Only looks. --measure times syncs, logind, process starts and hook targets, and on a Kubernetes node the
-    API server, the container runtime and the kubelet's unit; it ends nothing, runs no hook, and changes
-    nothing at the API server (dry runs).
+    Read-only. --measure times syncs, logind, process starts and hook targets, and on a Kubernetes node the
+    API server, the container runtime and the kubelet's unit; it ends no pod, runs no hook, and its writes
+    to the API server are dry runs.
 
     Exit code 1: a finding stops a graceful shutdown, or the budget does not hold.
     """

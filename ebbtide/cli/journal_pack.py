@@ -53,13 +53,13 @@ To read the file, name it as a journal: --journal ticket-4711.zip
     required=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="The file to make; it can be named wherever --journal is asked for.",
+    help="The file to make.",
 )
 @click.option(
     "--redact",
     "redacted",
     is_flag=True,
-    help="Names become pseudonyms, outputs are dropped, and the logic runs again: it verifies as itself.",
+    help="Replace names by pseudonyms, and drop outputs. The copy still verifies.",
 )
 @click.option("--all", "everything", is_flag=True, help="The whole journal, not one shutdown.")
 def pack_command(
@@ -68,12 +68,12 @@ def pack_command(
     """Make one file of a shutdown, for a ticket.
 
     EPISODE is last (the default), -1, -2, …, or an id from 'ebbtide journal ls'. With --redact no file has
-    the real names of the pseudonyms; records keep their numbers and times, and the first record has the
+    a table of the real names; records keep their numbers and times, and the first record has the
     original's id and last hash.
     """
     # The copy has the journal's damage too, so the exit code is the verdict's. 3: a redacted copy diverges.
     if everything and episode:
-        raise Refused(f"--all packs the whole journal: leave it out, or {episode}")
+        raise Refused(f"--all packs the whole journal: leave out --all or {episode}")
     if file.is_dir():
         raise Refused(f"{file} is a directory: name the file to write with -o")
     spare_journals(file)

@@ -93,7 +93,7 @@ def show_command(
         uids = pod_uids(pod, names)
         # In a followed journal the pod may still come.
         if not follow and not uids():
-            look = "'ebbtide journal show --actor edge' shows those that came"
+            look = "'ebbtide journal show --actor edge' lists the pods"
             raise Refused(f"no pod {pod!r} in this journal: {look}")
         tests.append(lambda header, raw: names_pod(raw, uids()))
     paint, out = painter(RECORD_COLOURS), sys.stdout.buffer

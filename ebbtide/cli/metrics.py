@@ -34,15 +34,15 @@ Examples:
 
 @click.command(epilog=EPILOG)
 @paths_option(
-    "Count this journal instead of asking the daemon; repeatable, where a failing disk made it move."
+    "Count this journal instead of asking the daemon; repeatable if a failing disk made it move."
 )
 @runtime_option
 @output_option("prometheus", "json")
 def metrics(journals: tuple[Path, ...], runtime: Path, output: str) -> int:
     """Print the metrics as Prometheus's text, or as JSON.
 
-    A journal alone has no state of the node: no armed, no lock and no pods at risk. A journal of outages
-    counts nothing here: the controller serves their metrics.
+    A journal has no metrics of the present node (armed, lock, pods at risk). The controller serves the
+    metrics of outages, so a journal of outages has none here.
     """
     code = DONE
     if journals:

@@ -36,7 +36,7 @@ Examples:
 
 
 @click.command(epilog=EPILOG)
-@pods_option("  [default: those of the running daemon]")
+@pods_option("  [default: the running daemon's pods]")
 @grant_option
 @run_options(*OF_NODE)
 @output_option("table", "json", "yaml")
@@ -48,7 +48,9 @@ def plan(pods: tuple[str, ...], grant: int | None, options: RunOptions, output: 
     """
     # Pods from files have no node: data from this node would belong to other pods.
     if pods and any((options.mode, options.cri, options.kubeconfig, options.node_name)):
-        raise Refused("--pods are planned as they stand: leave out the options of a node, or --pods")
+        raise Refused(
+            "pods from files have no node: leave out --mode, --cri, --kubeconfig and --node-name, or --pods"
+        )
     node = LocalNode(options)
     if node.source:
         remark(f"planned {node.source}")

@@ -47,8 +47,8 @@ Examples:
 @click.option(
     KEEP_LOCK,
     is_flag=True,
-    help="Where no service manager does: a small parent process holds the delay lock while the daemon is"
-    " away, and starts it again after a crash.",
+    help="Without a service manager: a small parent process keeps the delay lock, and starts the daemon again"
+    " after a crash.",
 )
 def run(mode: str, pods: Path | None, options: RunOptions, keep_lock: bool) -> int:
     """Arm, wait, and carry out shutdowns until the machine is down.

@@ -53,7 +53,7 @@ class SeedRange(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # old
             self.fail(f"{value!r} is no range of seeds: write it like 1..200", param, ctx)
         seeds = range(int(first), int(last) + 1)
         if not seeds or seeds[-1] > SEED_MAX or len(seeds) > RUNS_MAX:
-            self.fail(f"{value!r} has no seed, too many or too large ones: write it like 1..200", param, ctx)
+            self.fail(f"{value!r} is an empty or too large range of seeds: write it like 1..200", param, ctx)
         return seeds
 
 
@@ -64,7 +64,7 @@ class SeedRange(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # old
     "--synthetic",
     type=click.IntRange(0, PODS_MAX),
     metavar="N",
-    help="Draw so many pods instead.  [default: 30]",
+    help="Draw N random pods instead.  [default: 30]",
 )
 @click.option(
     "--behaviour",
@@ -86,7 +86,7 @@ class SeedRange(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # old
     help="Simulate the outage controller and a node that fails, or seems to, in place of a shutdown. The seed"
     " decides everything.",
 )
-@click.option("--calm", is_flag=True, help="Nothing goes wrong with the node: no crash, no lost bus, no cut.")
+@click.option("--calm", is_flag=True, help="No fault of the node: no crash, no lost bus, no power cut.")
 @click.option(
     "--journal",
     type=click.Path(path_type=Path),
@@ -147,9 +147,9 @@ class SimulateOptions(NamedTuple):
         """Read what the options name. Raises Refused, ConfigError, ManifestError, BehaviourError."""
         drawn = self._replace(outage=False, seed=None, journal=None)._asdict()
         for option, _ in given_options(drawn) if self.outage else ():
-            raise Refused(f"--outage draws all of one run from --seed: leave {option} out")
+            raise Refused(f"--outage draws the whole run from --seed: leave {option} out")
         if self.seeds is not None and self.seed is not None:
-            raise Refused("--seeds says which seeds: leave --seed out")
+            raise Refused("--seeds replaces --seed: leave one of them out")
         if self.pods and self.synthetic is not None:
             raise Refused("--pods says which pods there are: leave --synthetic out")
         if self.behaviour is not None and self.calm:

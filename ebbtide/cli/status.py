@@ -38,8 +38,8 @@ DAMAGED = {code: state for state, code in EXIT_CODES.items() if code}
 @click.option(
     "--ready",
     is_flag=True,
-    help="For probes: only ask the daemon, read no journal, and say a line only where it is not ready."
-    " A daemon that is switched off by configuration is.",
+    help="For probes: ask only the daemon, and print a line only if it is not ready. A daemon that is"
+    " switched off by configuration is ready.",
 )
 @output_option("table", "json")
 def status(journals: tuple[Path, ...], runtime: Path, ready: bool, output: str) -> int:

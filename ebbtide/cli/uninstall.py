@@ -136,7 +136,7 @@ def find_parts(node: LocalNode) -> NodeParts | str:
     path = parts.kubeconfig
     if path is None or path.exists():
         return parts
-    return f"no identity for the API is here ({path} is not there): name one with --kubeconfig PATH"
+    return f"no credentials for the API server: {path} does not exist; name a file with --kubeconfig PATH"
 
 
 async def restore_node(kubeconfig: Path | None, name: str) -> Step:

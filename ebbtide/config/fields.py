@@ -206,7 +206,7 @@ def show(value: Any, hint: Any) -> Any:
 def describe(node: Node) -> str:
     """The value, for a message."""
     if node.value is None:
-        return "nothing"
+        return "missing"
     if isinstance(node.value, (dict, list)):
         return "a list" if isinstance(node.value, list) else "a mapping"
     if isinstance(node.value, bool):

@@ -228,7 +228,7 @@ class Redfish(_Controllers, frozen=True):
         "swapped: the controller has the first three fields of the UUID in the other byte order than the "
         "Node. 'ebbtide outage doctor' shows which order fits.",
     ] = "as-written"
-    identify: Annotated[Identify, f"{_IDENTIFY} It needs system."] = "uuid"
+    identify: Annotated[Identify, _IDENTIFY] = "uuid"
 
     def __post_init__(self) -> None:
         if self.certificate is not None and self.fingerprint:
@@ -278,7 +278,7 @@ class Ipmi(_Controllers, frozen=True):
         "The byte order of the GUID against the Node's systemUUID. 'ebbtide outage doctor' shows which order "
         "fits.",
     ] = "smbios"
-    identify: Annotated[Identify, _IDENTIFY] = "uuid"
+    identify: Annotated[Identify, "As for redfish."] = "uuid"
 
     def __post_init__(self) -> None:
         _check_addresses(self)

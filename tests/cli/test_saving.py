@@ -31,7 +31,7 @@ def refused(run: Run, words: tuple[str, ...], journal: Path, output: Path, *kept
     before = content(*kept)
     ran = run(*words, "--journal", journal, "-o", output)
     assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1), ran
-    assert "choose another name" in ran.err
+    assert "choose another path" in ran.err
     assert content(*kept) == before
 
 

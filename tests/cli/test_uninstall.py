@@ -44,7 +44,7 @@ def test_an_identity_that_is_gone(run: Run, machine: Path, mode: str, ended: tup
     ran = run(*words)
     row = ran.out.splitlines()[-1]
     assert (ran.code, row.split()[:2]) == (ended[0], [ended[1], "Node"])
-    assert f"{machine / 'joining'} is not there" in row
+    assert f"{machine / 'joining'} does not exist" in row
     assert run(*words, "--node-only").code == 2
 
 

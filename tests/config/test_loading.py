@@ -198,7 +198,7 @@ def test_a_wrong_field_is_named_with_its_line_and_its_cure(text: str, message: s
      "0.yaml:1: kind is 'Pod': it must be EbbtideConfiguration "
      "(apiVersion ebbtide/v1alpha1) or KubeletConfiguration, alone or inside another document"),
     ("shutdownGracePeriod: 1s\nreserve: 1s",
-     "0.yaml:1: kind is nothing: it must be EbbtideConfiguration "
+     "0.yaml:1: kind is missing: it must be EbbtideConfiguration "
      "(apiVersion ebbtide/v1alpha1) or KubeletConfiguration, alone or inside another document"),
     ("kind: KubeletConfiguration\napiVersion: v1",
      "0.yaml:2: apiVersion of KubeletConfiguration is 'v1': it must be kubelet.config.k8s.io/v1beta1"),

@@ -31,7 +31,8 @@ def _line(row: Row) -> str:
 def rows(section: str) -> list[tuple[int, int]]:
     """Offset and size of the fields in one of the page's byte tables."""
     text = PAGE.read_text().split(f"\n## {section}\n")[1].split("\n## ")[0]
-    return [(int(at), int(size)) for at, size in re.findall(r"^\| (\d+) \| (\d+) \|", text, re.MULTILINE)]
+    found = re.findall(r"^\| (\d+) \| (?:(\d+) bytes|[ui](\d+)) \|", text, re.MULTILINE)
+    return [(int(at), int(size or 0) or int(bits) // 8) for at, size, bits in found]
 
 
 def test_the_recovery_table_is_the_codes() -> None:

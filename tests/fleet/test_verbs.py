@@ -375,7 +375,7 @@ def test_what_names_no_journals_is_refused(
 @pytest.mark.parametrize(
     "words, said",
     [
-        ((), "say what is to be different: --config FILE"),
+        ((), "name the new configuration with --config FILE"),
         (("--pools", "{d}/bad"), "bad:2: write a node's name and its pool, in place of 'node-1'"),
         (("--pools", "{d}/new.yaml"), "new.yaml:1: write a node's name and its pool, in place of"),
         (("--pools", "{d}/bytes"), "bytes is no text"),

@@ -107,7 +107,7 @@ def test_an_address_of_ipmi_is_a_name_or_of_either_kind(said: str) -> None:
 
 
 @pytest.mark.parametrize("text, message", [
-    ("a: b", "a.yaml:1: kind is nothing: it must be OutageConfiguration (apiVersion ebbtide/v1alpha1)"),
+    ("a: b", "a.yaml:1: kind is missing: it must be OutageConfiguration (apiVersion ebbtide/v1alpha1)"),
     ("apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration",
      "a.yaml:2: kind is 'EbbtideConfiguration': it must be OutageConfiguration "
      "(apiVersion ebbtide/v1alpha1)"),

@@ -7,6 +7,7 @@ line that names it; ``EBBTIDE_DEBUG=1`` shows its traceback.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from collections.abc import Iterable, Sequence
@@ -106,7 +107,8 @@ def _line_and_code(error: Exception) -> tuple[str, int]:
         return error.format_message(), error.code
     if isinstance(error, click.UsageError):
         # Click's message in our style, with the command's help.
-        text = error.format_message().rstrip(".")
+        text = error.format_message().rstrip(".").replace("a valid integer range", "a whole number")
+        text = re.sub(r"\. Did you mean (.+)\?$", r" (did you mean \1?)", text)
         path = error.ctx.command_path if error.ctx else "ebbtide"
         return f"{text[:1].lower()}{text[1:]}; see '{path} --help'", WRONG
     if isinstance(error, click.ClickException):

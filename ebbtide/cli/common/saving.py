@@ -76,13 +76,13 @@ def spare_journals(path: Path, option: str = "-o") -> None:
         with path.open("rb") as file:
             spared = file.read(len(SEGMENT_MAGIC)) == SEGMENT_MAGIC
     if spared:
-        raise Refused(f"{path} is a journal, or in its folder: choose another name with {option}")
+        raise Refused(f"{path} is a journal, or in a journal's folder: choose another path with {option}")
 
 
 def refuse_existing(folder: Path, option: str) -> None:
     """Existing files are never overwritten or mixed. Raises Refused."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise Refused(f"{folder} is there already: name a new directory with {option}")
+        raise Refused(f"{folder} exists already: name a new directory with {option}")
 
 
 #: As the daemon's own journal (`events.disk`).

@@ -117,11 +117,11 @@ def episode_verb(
 
 
 count_option = click.option(
-    "-n", "count", type=click.IntRange(min=1), default=None, metavar="N", help="Only so many."
+    "-n", "count", type=click.IntRange(min=1), default=None, metavar="N", help="At most N rows."
 )
 
 wave_option = click.option(
-    "--wave", type=click.IntRange(min=0), default=None, metavar="N", help="Only this wave's."
+    "--wave", type=click.IntRange(min=0), default=None, metavar="N", help="Only this wave."
 )
 
 
@@ -140,7 +140,7 @@ def configs_option(default: str, name: str = "configs") -> Callable[[F], F]:
 config_option = configs_option("/etc/ebbtide/config.yaml")
 
 grant_option = click.option(
-    "--grant", type=DURATION, metavar="DURATION", help="logind's limit; read from it if not given."
+    "--grant", type=DURATION, metavar="DURATION", help="logind's limit.  [default: as logind reports it]"
 )
 
 
@@ -185,7 +185,7 @@ runtime_option = click.option(
     default=RUNTIME_PATH,
     show_default=True,
     metavar="DIR",
-    help="Where the daemon keeps what goes with the boot: its socket, its pods' records.",
+    help="The daemon's files that a reboot removes: its socket, its pods' records.",
 )
 
 # --- a Kubernetes node: the daemon's own options, under the same names --------------------------
@@ -198,7 +198,7 @@ _OPTIONS: dict[str, Callable[[Function], Function]] = {
     "mode": click.option(
         "--mode",
         type=click.Choice(MODES),
-        help="Judge for this mode.  [default: the daemon's last one, else what this machine looks like]",
+        help="Judge for this mode.  [default: the daemon's last mode, else as detected]",
     ),
     "cri": click.option(
         "--cri",
@@ -209,7 +209,7 @@ _OPTIONS: dict[str, Callable[[Function], Function]] = {
     "kubeconfig": click.option(
         "--kubeconfig",
         metavar="PATH",
-        help="Who we are for the API server: a file, or in-cluster for the service account of our own pod."
+        help="Credentials for the API server: a file, or in-cluster for the pod's service account."
         "  [default: /etc/ebbtide/kubeconfig, or the kubelet's]",
     ),
     "node_name": click.option(

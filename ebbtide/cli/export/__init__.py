@@ -29,7 +29,7 @@ Examples:
   ebbtide export jsonl -2 --journal /mnt/old/journal | jq .type
   ebbtide export parquet --journal fleet/ -o tables
 
-EPISODE is last (the default), -1, -2, …, or an id from 'ebbtide journal ls'. A journal is only ever read.
+EPISODE is last (the default), -1, -2, …, or an id from 'ebbtide journal ls'. No journal is changed.
 """
 
 

@@ -44,14 +44,14 @@ Examples:
   ebbtide export otlp --endpoint http://localhost:4318 --give-up 0s
   OTEL_EXPORTER_OTLP_HEADERS='authorization=Bearer%20…' ebbtide export otlp
 
-All else comes from the section tracing of the configuration, then from the standard variables
+Other settings come from the section tracing of the configuration, then from the standard variables
 OTEL_EXPORTER_OTLP_*: headers, certificates, compression, the timeout of a request.
 Sending a shutdown again is harmless: each span has the same id and bytes.
 """
 
 
 @shared_options.episode_verb("otlp", OTLP_EPILOG, "table", "json")
-@click.option("--endpoint", default=None, metavar="URL", help="Where to; /v1/traces is added where missing.")
+@click.option("--endpoint", default=None, metavar="URL", help="The back end; /v1/traces is added if it is missing.")
 @click.option(
     "--protocol", type=click.Choice(("http/protobuf", "grpc")), default=None, help="[default: http/protobuf]"
 )

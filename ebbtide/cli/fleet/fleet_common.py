@@ -219,7 +219,7 @@ class Pools:
 
 #: Of a verb's help.
 POOLS_EPILOG = """
-A journal knows its node and no node pool. A line of --pools has a node's name and its pool, as 'kubectl get
+Journals do not name node pools. A line of --pools has a node's name and its pool, as 'kubectl get
 nodes --no-headers -o custom-columns=:.metadata.name,:.metadata.labels.POOL-LABEL' prints them; a name may be
 a pattern (batch-*), for deleted nodes. A name wins over a pattern, an earlier pattern over a later one.
 """

@@ -76,8 +76,8 @@ def verify_fleet(url: str, engine: fleet_common.Engine) -> FleetVerification:
 def verify_command(url: str, engine: fleet_common.Engine, output: str) -> int:
     """Execute every journal again, and compare every decision with the recorded one.
 
-    A line a state, then every journal by name that is not intact and identical. The exit code is the worst
-    journal's.
+    Prints a line for each state, then each journal that is not intact and identical. The exit code is the
+    worst journal's.
     """
     found = verify_fleet(url, engine)
     for each in found.headless:

@@ -36,8 +36,8 @@ Examples:
   ebbtide fleet what-if --journals ./fleet --config new.yaml --pools pools.txt
   ebbtide fleet what-if --journals ./fleet --config new.yaml -o json | jq '.nights[].shutdown'
 
-Each shutdown is decided again as by 'replay what-if', which explains a shutdown that is named here. What the
-record leaves open makes an interval: lost for certain on this evidence, and perhaps.
+Each shutdown is decided again as by 'replay what-if', which explains a shutdown that is named here. Where
+the record is not conclusive, a pod is perhaps lost or perhaps saved.
 """
     + POOLS_EPILOG
 )
@@ -67,15 +67,15 @@ class GateType(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # olde
     type=GateType(),
     multiple=True,
     metavar="NAME=N",
-    help="Exit code 1 where more than N pods are lost, or perhaps-lost, or more than N shutdowns and journals"
-    " are not-asked, or nothing was asked; repeatable.",
+    help="NAME: lost, perhaps-lost or not-asked. Exit code 1 if there are more than N of them, or if no"
+    " shutdown could be asked; repeatable.",
 )
 @pools_option
 @click.option(
     "--html",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Write it as one self-contained page as well, such as risk.html.",
+    help="Also write one self-contained page, such as risk.html.",
 )
 @engine_options
 @output_option("table", "json")
@@ -90,11 +90,11 @@ def what_if_command(
 ) -> int:
     """Decide all shutdowns of a fleet again under another configuration: whom it saves, and whom it costs.
 
-    By pool, workload and node, with the worst nights, and whatever could not be asked by name. Exit code 1: a
-    gate does not hold, which goes before the code of the worst journal.
+    By pool, workload and node, with the worst nights, and the names of all that could not be asked. Exit code
+    1: a gate does not hold, whatever the worst journal's code is.
     """
     if not configs:
-        raise Refused("say what is to be different: --config FILE")
+        raise Refused("name the new configuration with --config FILE")
     if html is not None:
         # Before a journal is read.
         if str(html) == STDOUT:

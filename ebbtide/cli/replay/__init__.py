@@ -48,7 +48,7 @@ Examples:
   ebbtide replay timeline -2 --pod shop/web-0
   ebbtide replay verify last --journal /mnt/old/journal
 
-EPISODE is last (the default), -1, -2, …, or an id from 'ebbtide journal ls'. A journal is only ever read.
+EPISODE is last (the default), -1, -2, …, or an id from 'ebbtide journal ls'. No journal is changed.
 """
 
 

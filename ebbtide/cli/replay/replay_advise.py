@@ -52,7 +52,7 @@ Examples:
 
 A pod that was killed after 20 s needed more than 20 s, and counts so (censored, Kaplan-Meier). So does a pod
 with a hook that was cut, or that was not seen to its end (CUT). Values beyond the evidence are "not reached".
-LEFT OUT: it is not known that they were asked to stop, or when. A workload is a pod's name without the
+LEFT OUT: pods that perhaps got no stop signal, or at an unknown time. A workload is a pod's name without the
 endings of its replicas. Times begin with the pod's stop, hooks included.
 """
 
@@ -66,7 +66,7 @@ margin_option = click.option(
     default=MARGIN_PERCENT,
     show_default=True,
     metavar="PERCENT",
-    help="So much more than the slowest pod took.",
+    help="The margin above the slowest pod's time.",
 )
 
 ADVICE_VERSION = 3
@@ -80,11 +80,11 @@ ADVICE_VERSION = 3
 def advise_command(episode: str | None, journals: tuple[Path, ...], margin: int, output: str) -> int:
     """Advise the smallest periods with which every pod would have ended by itself, and a margin.
 
-    A wave is not shortened on a few stops, or on a part of its pods. What-if decides the same shutdowns again
-    with the advice; it loses none of their pods for certain.
+    A few stops, or a part of its pods, shorten no wave. What-if tests the advice on the same shutdowns: it
+    loses none of their pods for certain.
 
-    From all shutdowns of all named journals, or from EPISODE alone. With -o yaml only the configuration is
-    printed, to be named after the present one. Exit code 1: no shutdown that stopped a pod is on record.
+    From all shutdowns of all named journals, or from EPISODE alone. -o yaml prints only the configuration,
+    to name after the present one. Exit code 1: no shutdown that stopped a pod is on record.
     """
     pool = JournalPool(journals)
     found = pool.shutdown_records()

@@ -33,9 +33,8 @@ Examples:
 \b
 TIME   of a hook from its start to its result; of a stop from its signal to
        the exit
-ALONE  the part of TIME in which only this one was waited for, and no other
-       pod of the wave or container of the pod: the shutdown's saving if it
-       had ended with the next slowest
+ALONE  the part of TIME in which the shutdown waited for this one only: the
+       time saved if it had ended with the next slowest
 
 For an outage a line is a pod or a volume with one wait; > means that it goes on.
 """

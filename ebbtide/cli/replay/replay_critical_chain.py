@@ -21,8 +21,8 @@ Examples:
   ebbtide replay critical-chain -2 --journal /mnt/old/journal
   ebbtide replay critical-chain -o json | jq '.segments[] | select(.what == "wave")'
 
-A part began at "@", counted from the signal, and took "+". The last comes first. The smallest parts follow
-each other without a gap: they add up to the total.
+"@" is a part's begin after the signal, "+" its length. The last part comes first. The smallest parts add up
+to the total.
 """
 
 

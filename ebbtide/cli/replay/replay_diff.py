@@ -37,7 +37,7 @@ follows web-6c9f7d8b5-q7zwt); waves by their priority. Differences below a milli
 @click.argument("a")
 @click.argument("b")
 @journals_option
-@paths_option("The journal that B is in, where it is another one; repeatable.", "--other", "others")
+@paths_option("The journal of B, if it is another one; repeatable.", "--other", "others")
 @count_option
 @output_option("table", "json")
 def diff_command(

@@ -37,7 +37,7 @@ Examples:
     "--at",
     required=True,
     metavar=selection.MOMENT_METAVAR,
-    help=f"After this record, or at this moment (the signal is EPISODE's): {selection.MOMENT_FORMS}.",
+    help=f"After this record, or at this moment: {selection.MOMENT_FORMS}.",
 )
 @click.option("--actor", default="", metavar="NAME", help="Only this actor (hook, wave:0, EpisodeActor).")
 @click.option("--pod", default="", metavar="POD", help="Only this pod's actor: any of its names.")
@@ -47,8 +47,8 @@ def state(
 ) -> int:
     """Show every actor's state after any event or at any instant.
 
-    The journal is executed from the nearest checkpoint. EPISODE (last, -1, -2, …, or an id) has the signal
-    for a time since the signal.
+    The journal is executed from the nearest checkpoint. A time since the signal
+    counts from the signal of EPISODE (last, -1, -2, …, or an id).
     """
     place = selection.parse_moment(at, "--at")
     if actor:

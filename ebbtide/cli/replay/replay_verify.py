@@ -38,7 +38,7 @@ Examples:
     "--head",
     default="",
     metavar="HEAD",
-    help="A head that was noted outside of the journal (NUMBER:HASH, HASH, or a trace id): is it this one's?",
+    help="Compare with a head that was stored elsewhere: NUMBER:HASH, HASH, or a trace id.",
 )
 def verify_command(episode: str | None, journals: tuple[Path, ...], head: str, output: str) -> int:
     """Execute the facts again and compare every decision, byte by byte.

@@ -43,7 +43,7 @@ bounded, or assumed. A restart of the daemon stays in its place.
     "--pods",
     multiple=True,
     metavar="FILE|-",
-    help="Manifests in the place of recorded pods of the same namespace/name, or beside them; repeatable.",
+    help="Manifests that replace recorded pods of the same namespace/name, or add pods; repeatable.",
 )
 @click.option("--grant", type=DURATION, metavar="DURATION", help="What logind grants.")
 def what_if_command(

@@ -125,12 +125,12 @@ def test_advice_is_a_configuration(run: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (("blame", "-7"), "no shutdown '-7' in this journal: there are 1, the last is 00010203-12"),
+        (("blame", "-7"), "no shutdown '-7' in this journal: it has 1, the last is 00010203-12"),
         (("critical-chain", "nonsense"), "no shutdown 'nonsense' in this journal"),
         (("blame", "--wave", "3"), "no wave 3 in 00010203-12: it had 0 to 2"),
         (("diff", "last", "-x"), "no such option: -x"),
-        (("blame", "--jurnal", "x"), "no such option '--jurnal'. Did you mean '--journal'?"),
-        (("diff", "last", "last", "--othr=x"), "no such option '--othr'. Did you mean '--other'?"),
+        (("blame", "--jurnal", "x"), "no such option '--jurnal' (did you mean '--journal'?)"),
+        (("diff", "last", "last", "--othr=x"), "no such option '--othr' (did you mean '--other'?)"),
         (("critical-chain", "last", "--wave", "0"), "no such option '--wave'"),
         (("diff", "last"), "missing argument 'B'"),
         (("verify", "-9"), "no shutdown '-9' in this journal"),
@@ -146,7 +146,7 @@ def test_advice_is_a_configuration(run: Run) -> None:
         (("state", "--at", "-1s"), "before the signal"),
         (("state", "--at", "1999-01-01T00:00:00Z"), "the journal begins after that time"),
         (("what-if",), "name a change"),
-        (("what-if", "-9", "--grant", "3s"), "there are 1"),
+        (("what-if", "-9", "--grant", "3s"), "it has 1"),
         (("what-if", "--config", "missing.yaml"), "cannot read missing.yaml"),
         (
             ("diff", "last", "last", "--other", "/nonexistent"),

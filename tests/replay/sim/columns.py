@@ -5,6 +5,7 @@ python -m tests.replay.sim.columns
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from ebbtide.fleet.fleet_rows import ALL_TABLES
@@ -31,12 +32,17 @@ def reference() -> str:
                 own.setdefault((kind, means.removesuffix(f": {name}")), []).append(f"`{name}`")
         lines = [f"* {', '.join(names)}: as of `{where}`" for where, names in earlier.items()]
         lines += [
-            f"* {', '.join(names)}{'' if kind == 'text' else f' ({kind})'}: {means}"
+            f"* {', '.join(names)}{'' if kind == 'text' or _is_timed(names) else f' ({kind})'}: {means}"
             for (kind, means), names in own.items()
         ]
         parts.append("\n".join([f"### `{table}`: {found.text}", "", *lines, ""]))
         first |= {column: table for column in columns if column not in first}
     return "\n".join(parts)
+
+
+def _is_timed(names: list[str]) -> bool:
+    """The unit in the name says that it is an int."""
+    return all(re.search("_m?s`$", each) for each in names)
 
 
 def page(text: str) -> str:

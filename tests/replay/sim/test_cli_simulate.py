@@ -96,7 +96,7 @@ def test_a_journal_is_never_mixed(run: Run, tmp_path: Path) -> None:
     (tmp_path / "here").write_text("mine")
     code, _, err = run("simulate", "--journal", tmp_path)
     assert code == 2
-    assert "is there already: name a new directory with --journal" in err
+    assert "exists already: name a new directory with --journal" in err
     assert [path.name for path in tmp_path.iterdir()] == ["here"]
 
 
