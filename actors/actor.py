@@ -63,7 +63,6 @@ def _ignore(state: Any, event: Any, now: int) -> Result:
 
 
 def takes(*fields: str, **values: Any) -> Handler:
-    """A handler that takes these fields from the event, and these values."""
     return lambda state, event, now: (replace(state, **{n: getattr(event, n) for n in fields}, **values), ())
 
 
@@ -89,7 +88,6 @@ class Row(NamedTuple):
 
 
 def ignored(phases: str, *events: type[Event]) -> tuple[Row, ...]:
-    """Rows for events without an effect in these phases."""
     return tuple(Row(phases, event, IGNORED) for event in events)
 
 
@@ -106,7 +104,6 @@ class Transitions:
         *rows: Row | tuple[Row, ...],
     ) -> None:
         names = [(each,) if isinstance(each, str) else tuple(each) for each in phases]
-        #: The phases of each region.
         self.regions = (sum(names, ()),) if isinstance(phases[0], str) else tuple(names)
         self.phases = tuple(map(AND.join, product(*self.regions)))
         self.phase_of = phase_of

@@ -16,7 +16,6 @@ from ebbtide.events import facts as f
 from ebbtide.events import kinds
 from ebbtide.events.base import BoundedDict, BoundedTuple, Event, parse_order_key
 
-#: When the mounts could not be read.
 UNREAD: tuple[kinds.Mount, ...] = (("", "the mounts could not be read"),)
 
 #: The pod's end was not seen.

@@ -70,7 +70,6 @@ class EpisodeState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     # Where the last writer ran.
     boot_id: str = ""
     userspace_id: str = ""
-    # This shutdown.
     kind: ShutdownKind = "unknown"
     grant_ns: int = 0
     deadline_ns: int = 0
@@ -135,7 +134,6 @@ def _transitions() -> Transitions:
         Row("waves draining", d.ShutdownDetected, _move_deadline_listing,
             decides=(d.DeadlineMoved, d.TakeInventory)),
         ignored("released", d.ShutdownDetected),
-        # The plan, and pods that no listing had.
         Row("listing", f.InventoryTaken, _once_listed(_plan_waves), "= waves draining flushing",
             (d.PlanMade, d.PodPlanned, d.TakeInventory, d.WaveStarted, d.PodsEnded)),
         Row("waves", f.InventoryTaken, _refresh_listed, decides=(d.PodPlanned,)),
@@ -159,13 +157,11 @@ def _transitions() -> Transitions:
         Row("draining", f.OrderEnded, _then_drain(_refresh_ended), "= flushing",
             (d.TakeInventory, d.PodsEnded)),
         ignored("idle flushing released cancelling", d.StopKubelet, d.KubeletStopped, f.OrderEnded),
-        # Waves and pods end.
         Row("waves", d.WaveEnded, _wave_ended, "= draining flushing", (d.WaveStarted, d.PodsEnded)),
         ignored("idle listing draining flushing released cancelling", d.WaveEnded),
         Row("idle listing waves flushing released", d.PodEnded, _mark_ended),
         Row("draining", d.PodEnded, _then_drain(_mark_ended), "= flushing", (d.PodsEnded,)),
         Row("cancelling", d.PodEnded, _last_pod_ended, "= idle", (d.EpisodeClosed,)),
-        # The end.
         Row("listing waves draining", f.Tick, _give_up, "flushing", (d.PodsEnded,)),
         Row("cancelling", f.Tick, _give_up_cancelled, "= idle", (d.PodsEnded, d.PodEnded, d.EpisodeClosed)),
         ignored("idle flushing released", f.Tick),
@@ -176,7 +172,6 @@ def _transitions() -> Transitions:
         Row("idle flushing released cancelling", d.ReleaseLock, takes(phase="released"), "released"),
         Row(EVERY, d.ShutdownWithdrawn, _withdrawn, "cancelling idle",
             (d.ShutdownCancelled, d.EpisodeClosed)),
-        # A start of the daemon.
         Row("idle", f.DaemonStarted, _daemon_started, decides=(d.PodEnded, d.Resumed)),
         Row("listing released cancelling", f.DaemonStarted, _daemon_started, "= idle",
             (d.PodEnded, d.EpisodeClosed, d.Resumed)),
@@ -347,7 +342,6 @@ def _drain(state: EpisodeState, decisions: list[Event]) -> Result:
 
 
 def _then_drain(note: Handler) -> Handler:
-    """Run ``note``, then `_drain`."""
 
     def handle(state: EpisodeState, event: Event, now: int) -> Result:
         state, decisions = note(state, event, now)
@@ -361,7 +355,6 @@ def _then_drain(note: Handler) -> Handler:
 # The first listing makes the plan. Pods found later join their wave, or the running one if theirs is over;
 # once the wait has ended, none.
 
-#: The fate of a pod that was found after the wait.
 TOO_LATE = "found when the shutdown had stopped waiting for pods"
 AGAIN_TOO_LATE = "started again when the shutdown had stopped waiting for pods"
 
@@ -731,7 +724,6 @@ def _give_up_cancelled(state: EpisodeState, event: f.Tick, now: int) -> Result:
 
 
 def _released_early(state: EpisodeState, event: d.ReleaseLock, now: int) -> Result:
-    """The fallback released the lock."""
     state, ended = _give_up(state, event, now)
     return replace(state, phase="released"), ended
 

@@ -122,11 +122,9 @@ def _transitions() -> Transitions:
     return Transitions(
         get_args(Phase),
         attrgetter("phase"),
-        # An actor fails.
         Row("idle", d.ActorFailed, _open, "= leading ended", _ENGAGES),
         Row("watching leading ended withdrawn cancelled", d.ActorFailed, _failed, "= leading ended idle",
             (*_ENGAGES, *_CLOSES)),
-        # The pods.
         Row("watching leading", d.PodStopBegan, _stop_began),
         # Another actor may fail at the same end, before the fallback leads.
         Row("watching", f.ContainerExited, _note_exit),
@@ -140,7 +138,6 @@ def _transitions() -> Transitions:
         ignored("idle watching ended withdrawn cancelled", f.InventoryTaken, f.OrderEnded,
                 f.ReleaseRequested),
         ignored("idle ended withdrawn cancelled", d.PodStopBegan, f.ContainerExited),
-        # The shutdown.
         Row("idle withdrawn cancelled", d.ShutdownDetected,
             lambda state, event, now: (replace(state, detected=event), ())),
         Row("leading ended", d.ShutdownDetected, _shorten),

@@ -82,7 +82,6 @@ def _transitions() -> Transitions:
         Row(EVERY, f.DaemonStarted, _started),
         Row(EVERY, d.ConfigAdopted, takes("unready")),
         Row(EVERY, d.LastBootEnded, _last_boot_ended, decides=(d.PublishLastBoot,)),
-        # A shutdown.
         Row(EVERY, d.ShutdownBegan, _began, "down kubelet-runs", (d.AnnounceNode,)),
         Row(EVERY, d.MeansChosen, _mode_chosen, "= kubelet-stopping kubelet-runs",
             (d.AnnounceNode, d.PostEvent)),

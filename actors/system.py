@@ -311,7 +311,6 @@ OUTAGES = ActorSet(
 )
 
 
-#: All sets, by logic.
 SETS: dict[str, ActorSet] = dict(zip(LOGICS, (SHUTDOWN, OUTAGES), strict=True))
 
 #: The actors of all sets: a name is the same actor in each.

@@ -1,8 +1,7 @@
 """The control socket of a running daemon: one JSON line each way, root only.
 
-It answers ``status``, ``metrics`` and ``configuration`` (without secrets), and accepts ``hurry`` and
-``release``. An accepted request becomes a fact with the caller's uid, and replays. `ebbtide.view_socket` is
-its read-only sibling.
+It answers ``status``, ``metrics`` and ``configuration`` (without secrets). ``hurry`` and ``release`` become
+facts with the caller's uid. `ebbtide.view_socket` is its read-only sibling.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The daemon: runs the system, its journal and its edges. Its parts are recovered, made and connected at the
 end of this file.
 
-It records facts (a start, a configuration, a signal of the service manager, a request on the control socket);
-actors decide. It imports only what arming needs: code for a shutdown is imported once the daemon is armed.
+It imports only what arming needs: code for a shutdown is imported once the daemon is armed.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ HEARD_SECONDS_MAX = 15
 
 
 #: A new segment begins after a shutdown, so that the closed one can be copied elsewhere. Segments stay few
-#: where shutdowns are scheduled and cancelled all day.
+#: where shutdowns are cancelled all day.
 SETTLED_SEGMENT_SECONDS_MIN = 60
 
 

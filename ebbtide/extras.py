@@ -19,7 +19,6 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "tables": ("pyarrow",),
     # For journals of many nodes in any store.
     "fleet": ("obstore", "pyarrow"),
-    # For Delta Lake tables.
     "lake": ("obstore", "pyarrow", "deltalake"),
     # For journals of many nodes on Apache Spark.
     "spark": ("obstore", "pyarrow", "pyspark"),

@@ -1,11 +1,9 @@
 """``python -m ebbtide.follower``: follows the journal, and sends it to one place. Its job is on standard
 input.
 
-The daemon starts one process for a tracing back end, and one for an object store. They are two processes,
-because a shutdown kills the second while the first must go on. Each may be killed at any moment: all that it
-has can be made again from the journal and the cursor. It has the lowest priority and a memory limit.
-
-`follow` reads what is new behind the cursor, sends it, and ends when nothing is left.
+The daemon starts one process for a tracing back end, and one for an object store: a shutdown kills the second
+while the first must go on. Each may be killed at any moment: all that it has can be made again from the
+journal and the cursor.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The daemon's log: one line a transition, after its record is written and its orders are out.
 
-The lines are made from events alone, so a journal read later gives the same lines. A line goes to the system
-journal with fields (``journalctl EBBTIDE_POD=shop/web-0``), or else to standard error.
+The lines are made from events alone. A line goes to the system journal with fields (``journalctl
+EBBTIDE_POD=shop/web-0``), or else to standard error.
 """
 
 from __future__ import annotations
@@ -48,7 +48,6 @@ COUNTED_FROM = (ShutdownBegan, OutageBegan, LeaderStarted)
 
 
 def log_lines_of(lines: LineContext, record: base.Record) -> Iterator[Message]:
-    """The lines of one record, mostly none or one."""
     event = record.event
     if type(event) in COUNTED_FROM:
         lines.began_ns = record.mono_ns

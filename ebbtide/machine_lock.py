@@ -1,9 +1,8 @@
 """One daemon protects a machine, whatever its folders: two would run the same hooks twice.
 
-The lock is a listening socket with an abstract name in the host's network namespace: it needs no shared
-folder, so a DaemonSet's pod (``hostNetwork``) and the host's unit meet there, and it ends with its process.
-The name has the user and the bus's socket: it concerns neither an unprivileged user's daemon nor another
-machine's bus. The demo has a logind of its own, and takes no lock.
+The lock is a listening socket with an abstract name in the host's network namespace: a DaemonSet's pod
+(``hostNetwork``) and the host's unit meet there, and it ends with its process. The name has the user and the
+bus's socket: it concerns neither an unprivileged user's daemon nor another machine's bus.
 
 A waiting daemon stays connected until the first one has gone. A service manager starts that one again within
 seconds, with its lock and its journal, so the waiting one takes over later, and never in a shutdown.

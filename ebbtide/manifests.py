@@ -1,8 +1,4 @@
-"""Pod manifests: ordinary Kubernetes Pod objects from files, folders, lists or standard input.
-
-The fields of one object become a `Manifest`: command and environment as far as they can be known without a
-cluster, and the views of the core and the process edge.
-"""
+"""Pod manifests: ordinary Kubernetes Pod objects from files, folders, lists or standard input."""
 
 from __future__ import annotations
 
@@ -563,7 +559,6 @@ STDIN = "-"
 STDIN_NAME = "standard input"
 
 POD_KIND, CLASS_KIND = "Pod", "PriorityClass"
-#: The readable kinds, each with its version.
 _VERSIONS = {POD_KIND: "v1", CLASS_KIND: "scheduling.k8s.io/v1"}
 #: Kinds with a template of pods, and their API groups. Other groups use the same names for other things.
 _WORKLOADS = {
@@ -584,8 +579,7 @@ def load_manifests(
     many as it has replicas.
 
     PriorityClass objects of one file apply to the pods of all. ``notes`` takes a line for each object that
-    cannot be read, and about the others that are no pods. Raises ManifestError where no file can be read, or
-    only wrong objects are there.
+    cannot be read, and about the others that are no pods. Raises ManifestError.
     """
     gathered = Gathered(ReadOptions(allow_zero_sleep))
     files: list[tuple[str | Path, bool]] = []

@@ -1,7 +1,7 @@
 """Memory limits for reading journals that strangers may have made: an error names the journal.
 
-None of these processes takes more than 256 MiB. A command has 50 before it reads, a worker of a fleet 110.
-They look themselves at each piece that they read: a limit of the kernel would end a library without an error.
+No process takes more than 256 MiB. A command has 50 before it reads, a worker of a fleet 110. They look
+themselves at each piece: a limit of the kernel would end a library without an error.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """A mode's needs on this machine, and its edges.
 
-The places of a Kubernetes node's parts come from the configuration, the command line or the usual paths. No
-part is opened: a node whose runtime or kubeconfig appears later is armed all the same. gRPC and the API's
+No part is opened: a node whose runtime or kubeconfig appears later is armed all the same. gRPC and the API's
 client are imported once the node is armed.
 """
 

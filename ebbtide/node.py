@@ -1,11 +1,9 @@
 """A snapshot of this machine's node, for every verb that judges it (doctor, plan, status, uninstall), and
 what a shutdown of it now would do.
 
-Each part is read on first use, and once: all answers of a verb are about the same node.
-
-The running daemon counts: its configuration (the default file may have changed), its mode, its sockets, its
-identity and its journal. Options of the command line win over these. Without a daemon, the snapshot shows
-what a starting daemon would use.
+Each part is read on first use, and once: all answers of a verb are about the same node. The running daemon's
+configuration, mode, sockets, identity and journal count; options of the command line win. Without a daemon,
+it shows what a starting daemon would use.
 """
 
 from __future__ import annotations

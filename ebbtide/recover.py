@@ -1,7 +1,7 @@
 """From a journal back to a running system: the last checkpoint, and every fact after it.
 
-A start is also a check: where this version decides differently from the record, it reports the difference and
-continues with the facts. Data for display is folded from records further back.
+Where this version decides differently from the record, it reports the difference and continues with the
+facts. Data for display is folded from records further back.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ OF_A_START = (facts.DaemonStarted.__name__, facts.SettingsLoaded.__name__)
 
 class FailedStarts:
     """Counts the last starts in a row that failed at the same record, as a bug makes them fail. Killed starts
-    seldom end twice at the same place; they must not lead to the fallback.
+    must not lead to the fallback.
     """
 
     def __init__(self) -> None:

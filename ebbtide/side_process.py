@@ -1,8 +1,8 @@
 """Follower processes beside the daemon (`ebbtide.follower`): their life, and what they and the daemon
 exchange.
 
-A follower reads the journal by itself: none of it passes through the daemon. The daemon starts a follower
-when there may be something to send. `tracing` and `shipping.shipping_edge` decide when, and use the reports.
+A follower reads the journal by itself. `tracing` and `shipping.shipping_edge` decide when to start one, and
+use the reports.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ebbtide.shipping.shipping_destination import Store
 # --- messages --------------------------------------------------------------------------------------
 
 # One JSON object a line, over the follower's own pipes. The first line is its job: an argument or a variable
-# could be read by others, and the job has headers. The end of the pipe means that the daemon has gone.
+# could be read by others, and the job has headers.
 
 #: All is sent; some is kept; the job cannot be done. Codes of sysexits.h: an interpreter that fails ends with
 #: 1.

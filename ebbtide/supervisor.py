@@ -1,9 +1,9 @@
 """Holds the delay lock while the daemon restarts, without a service manager's store (a DaemonSet).
 
 logind shuts down once the last duplicate of the lock is closed: a daemon that crashes in mid-shutdown would
-lose its pods' time. ``ebbtide run --keep-lock`` becomes this program, a small service manager for the daemon
-as its child. It supports the part of sd_notify(3) that `actors.edges.service_manager` uses, keeps the child's
-descriptors for the next child, and kills a child that hangs. It ends no pods.
+lose its pods' time. ``ebbtide run --keep-lock`` becomes this program. It supports the part of sd_notify(3)
+that `actors.edges.service_manager` uses, keeps the child's descriptors for the next child, and kills a child
+that hangs. It ends no pods.
 
 It runs as a file, without other modules: its imports are resident twice on every node.
 """

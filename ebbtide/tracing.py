@@ -1,7 +1,6 @@
 """Traces in the daemon: where they go, and when a follower sends them.
 
-The daemon starts the follower, reports what is durable, and asks at the end of a shutdown whether all has
-arrived. It waits for the follower only in that one order of the core.
+The daemon waits for the follower only in one order of the core: at the end of a shutdown.
 """
 
 from __future__ import annotations
@@ -155,8 +154,8 @@ def usable_resource(environ: Mapping[str, str], tell: Tell) -> dict[str, str]:
 def with_tracing(
     load: Callable[[], Loaded], resource: Mapping[str, str], *, exports: bool
 ) -> Callable[[], Loaded]:
-    """Configurations that record this program's version of spans and the node's attributes, whether or not
-    it exports: a trace can be made from the journal at any time. ``exports``: a shutdown ends with a flush.
+    """Configurations that record this program's version of spans and the node's attributes, whether or not it
+    exports. ``exports``: a shutdown ends with a flush.
     """
     more = {"projection_version": PROJECTION_VERSION, "resource": dict(resource)}
 

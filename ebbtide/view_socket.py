@@ -1,8 +1,7 @@
 """A socket for read-only callers: it answers four questions and takes no order.
 
-``kubectl ebbtide`` uses it from a container with only this socket (docs/operations.md). The questions are
-verbs of the command line, one process at a time with the lowest priority and limits on time and bytes. A
-question cannot name a path or a kubeconfig.
+``kubectl ebbtide`` uses it from a container with only this socket (docs/operations.md). A question cannot
+name a path or a kubeconfig.
 """
 
 from __future__ import annotations

@@ -251,8 +251,6 @@ JOURNAL_ACTOR = "journal"
 
 
 class ActorState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One actor in a checkpoint; ``state`` is its Struct in MessagePack."""
-
     actor: str
     subject: str
     state: msgspec.Raw

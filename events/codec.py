@@ -314,7 +314,6 @@ def _why_no_frame(body: bytes, crc: int, flags: int) -> str:
     }.get(flags, _UNKNOWN_FLAGS)
 
 
-#: Type tags of the events that introduce names.
 NAMING_EVENTS = tuple(tag for tag, kind in TYPES.items() if kind.introduce is not Event.introduce)
 
 

@@ -90,7 +90,6 @@ FAILED_RESULTS = ("failed", "timed-out")
 
 
 def order_text(names: Names, key: str) -> str:
-    """The subject of the order with this key, or the key."""
     parts = parse_order_key(key)
     template = ORDER_TEXTS.get(ORDER_TEXTS_BY_ACTOR.get(parts[:2], parts.what))
     return key if template is None else template.format(pod=names.of(parts.subject), part=parts.part)

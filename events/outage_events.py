@@ -146,7 +146,6 @@ def who_of(event: Any) -> str:
     return f"{event.source} {event.name}".strip()
 
 
-#: By `NodeReturned.same_boot`.
 BACK_UNDER = {True: "under the same boot id", False: "under another boot id"}
 
 
@@ -816,8 +815,6 @@ class Contradicted(Decision):
 
 
 class ContradictionEnded(Decision):
-    """The contradiction ended, and why."""
-
     level = NOTICE
 
     source: Source

@@ -104,7 +104,6 @@ def columns() -> tuple[tuple[str, ...], ...]:
 
 
 def row_for(case: Case) -> Row:
-    """The one row of the table for this case."""
     return next(row for row in TABLE if row.matches(case))
 
 
@@ -205,7 +204,6 @@ OF_ORIGINAL = "in the original"
 
 
 def stated_findings(source: Source) -> tuple[Finding, ...]:
-    """The findings in a source; most have none."""
     found: tuple[Finding, ...] = getattr(source, "stated", ())
     return found
 

@@ -123,7 +123,6 @@ class Pod(Value):
         return f"{self.namespace}/{self.name}"
 
     def on_clock(self, now_ns: int) -> Pod:
-        """From a clock on which now is 0."""
         if self.deletion is None:
             return self
         return replace(self, deletion=replace(self.deletion, since_ns=self.deletion.since_ns + now_ns))

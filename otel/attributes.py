@@ -9,8 +9,8 @@ from typing import Literal
 #: The conventions of the names without ``ebbtide.``. Another version is another projection version.
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"
 
-#: Why a span is an error: a pod was killed, a hook failed, a deadline was missed; of an outage, a proof was
-#: wrong, the API server did not take a write, or a volume was detached without the taint.
+#: Why a span is an error; of an outage, a proof was wrong, the API server did not take a write, or a volume
+#: was detached without the taint.
 Error = Literal[
     "killed",
     "survived-sigkill",

@@ -1,7 +1,6 @@
 """How far a journal's spans have been delivered: one small file beside the journal.
 
-It is replaced as a whole. A lost cursor costs a repetition, never a span: each span has the same bytes again,
-and a back end keeps one.
+A lost cursor costs a repetition, never a span: each span has the same bytes again, and a back end keeps one.
 """
 
 from __future__ import annotations

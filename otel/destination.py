@@ -1,8 +1,8 @@
-"""Where spans go: the configuration file, the standard OTEL_* environment, and which of them wins.
+"""Where spans go: the configuration file, the standard OTEL_* environment, and which of them wins
+(docs/exporting.md).
 
-Field by field the first with a value wins: the command line, Ebbtide's own file,
-``OTEL_EXPORTER_OTLP_TRACES_*``, ``OTEL_EXPORTER_OTLP_*``, the default. Header values are secrets: no message,
-representation or event has one.
+Field by field the first with a value wins. Header values are secrets: no message, representation or event has
+one.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 def resolve(*sources: Given) -> Destination | None:
-    """The destination that these sources describe together; the first one wins. None: no source has an
-    endpoint, so tracing is off. Raises BadDestination.
+    """The destination that these sources describe together. None: no source has an endpoint, so tracing is
+    off. Raises BadDestination.
     """
     first = next((each for each in sources if each.endpoint or each.own_endpoint), None)
     if first is None:

@@ -1,14 +1,10 @@
 """Every metric: its sums over a journal, its name, kind, help and value, and Prometheus' text format.
 
 Retention removes a journal's segments, so the sums (`Meters`) are a side file beside it. A restart in
-mid-shutdown continues them: they cannot wait for the shutdown's record, whose first events an earlier process
-read. Times are nanoseconds: monotonic, or of the wall clock (``_wall_ns``).
+mid-shutdown continues them: an earlier process read the shutdown's first events. Times are nanoseconds:
+monotonic, or of the wall clock (``_wall_ns``).
 
-KEP-2712 and KEP-3960 give their names; a prefix adds the kubelet's, so that existing dashboards keep working.
-All other names have our prefix.
-
-The file: the sums; records into sums; the side file; how a value is found; the table; text format 0.0.4, for
-a scrape or for node_exporter's textfile collector.
+KEP-2712 and KEP-3960 give their names; a prefix adds the kubelet's. All other names have our prefix.
 """
 
 from __future__ import annotations
@@ -76,8 +72,6 @@ class WorkloadNeed(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class LastShutdown(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """The running or the last shutdown."""
-
     kind: str = "unknown"
     start_wall_ns: int = 0
     #: 0: another boot goes on, with a clock of its own.
@@ -241,8 +235,7 @@ def _count(to: Meters, record: Record) -> None:
             rejected = to.open_pods[event.uid] = OpenPod(outcome="rejected")
             _count_last(to, rejected, f",,rejected,{CAUSES['rejected']}")
         case d.ReleaseLock() if to.episode:
-            # The machine goes down, and no later record may come: so this is the shutdown's end. Its close
-            # counts whether it did go down.
+            # The machine goes down, and no later record may come. Its close counts whether it did go down.
             to.last.end(record)
             to.last.outcome, to.last_graceful_wall_ns = "complete", to.last.end_wall_ns
         case d.EpisodeClosed() as event:
@@ -275,7 +268,7 @@ def _end_pod(to: Meters, event: d.PodEnded) -> None:
     pod = to.open_pods.setdefault(event.uid, OpenPod())
     pod.outcome, pod.means, pod.elapsed_ns = event.outcome, event.means, event.elapsed_ns
     # For a kill the first that holds: its hook used the grace up, its wave gave it less than it asks for, or
-    # its own grace was too short. Each has another cure.
+    # its own grace was too short.
     cause = "gone" if event.gone else CAUSES.get(event.outcome, "unknown")
     if event.outcome == "killed" and pod.workload:
         cause = "hook" if pod.hook_cut else "period" if pod.short else "grace"
@@ -390,10 +383,9 @@ class Sample(NamedTuple):
 
 
 class ShippingState(msgspec.Struct, frozen=True, kw_only=True):
-    """The fate of closed segments: ``stored`` by the store; ``present`` there under their name; ``failed``
-    requests; ``lost``, since the daemon's start: removed here before they were known to be there. How many
-    are ``pending``, the last write of the oldest one (0: none), and why it is not stored (empty: no obstacle
-    yet).
+    """The fate of closed segments. ``failed`` requests; ``lost``, since the daemon's start: removed before
+    they were known to be stored. How many are ``pending``, the last write of the oldest one (0: none), and
+    why it is not stored (empty: no obstacle yet).
     """
 
     stored: int = 0
@@ -704,7 +696,6 @@ def exposition(meters: Meters, around: ReadContext, prefix: str = "") -> str:
 
 
 def exposition_of(catalog: Sequence[Metric], meters: Any, around: ReadContext, prefix: str = "") -> str:
-    """The same for any table; ``meters`` is for its readers."""
     lines: list[str] = []
     for metric in catalog:
         samples = tuple(metric.read(meters, around))

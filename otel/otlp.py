@@ -1,14 +1,12 @@
 """OTLP: spans as requests, or as JSON for files; their sending over HTTP or gRPC; what an answer means.
 
-Every id, time and attribute comes from the span, none from the environment, the clock or this process. So
-the same spans always give the same bytes.
+Every id, time and attribute comes from the span, so the same spans always give the same bytes.
 
 An exporter blocks and runs in a thread; the caller waits no longer than the destination's timeout. The SDK's
 own exporters take any 2xx or 3xx page and a partial success for "taken", and try again by themselves. From
-the environment only a proxy is used (``HTTPS_PROXY``, ``HTTP_PROXY``, ``NO_PROXY``).
+the environment only a proxy is used.
 
-A server may repeat the request in its text. `mask_for` stars out the values of our headers, in place: a
-protobuf message keeps its length.
+A server may repeat the request in its text: `mask_for` stars out the values of our headers.
 
 This imports the SDK: only the exporter and the export verbs load it, never the daemon.
 """

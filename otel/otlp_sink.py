@@ -3,9 +3,9 @@
 Spans leave in the order of the records that end them, so one number has what is settled. A second number is
 the record from which the other spans can be made again: outside of a shutdown.
 
-`Tail` follows the journal: whole steps in order, each once, when they are durable. A power cut could take the
-records above, so `Tail` holds them back. Three sources have the highest durable record: each frame, at its
-write; a later segment's link; and the daemon.
+`Tail` follows the journal: whole steps in order, each once, when they are durable (a power cut could take
+later records). The highest durable record is in each frame, in a later segment's link, and known to the
+daemon.
 
 `deliver` sends one trace without a cursor: for ``ebbtide export otlp``, and for the controller of outages.
 """
@@ -76,7 +76,6 @@ class SpanSender:
             if isinstance(answer, Rejected):
                 self._lost(len(batch), batch, answer.reason)
             elif answer.rejected:
-                # A partial success does not name them.
                 reason = answer.reason or "partial success, without a reason"
                 self._lost(min(answer.rejected, len(batch)), batch, reason)
             self._settled(batch)
@@ -194,8 +193,8 @@ class Tail:
         if self._at is not None and self._at.segment == segment.number and self._header is not None:
             scan.end, scan.header = self._at, self._header
         else:
-            # A new segment continues from its link. What a failed file has behind that place is not part of
-            # the journal, and was never durable.
+            # A new segment continues from its link. What a failed file has behind that place was never
+            # durable.
             link, self._open_step = segment.header.link, []
             while self._held and self._held[-1].records[-1].seq > link.seq:
                 self._held_records -= len(self._held.pop().records)

@@ -1,7 +1,6 @@
 """The trace of an outage, made from its record: from the first suspicion to its end; below it the proofs and
 the waits.
 
-The root is an error if a proof was wrong: the boot that was proved off gave a sign of life after the taint.
 The report on the node's last boot comes late, often after the outage's end. It is a span of its own, of no
 time, with a link to the shutdown's trace: a finished span never changes.
 """

@@ -1,7 +1,7 @@
 """The journal as traces: an incremental reader of its records that returns each span once, when it has ended.
 
-The same records give the same spans, in any batches, in any process, at any time. It may begin anywhere
-outside of a shutdown, such as at a segment's checkpoint; it skips a shutdown without its begin.
+The same records give the same spans, in any batches and process. It may begin anywhere outside of a shutdown,
+such as at a segment's checkpoint; it skips a shutdown without its begin.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Projection:
         self, raw: RawRecord, first: RawRecord, header: Header, journal_id: bytes
     ) -> EpisodeTrace | None:
         """None: the fact that opens an episode is its first record, even if it still belonged to another.
-        Without it there is no trace id, and so no span.
+        Without it there is no trace id.
         """
         if first.seq != raw.episode:
             return None

@@ -2,7 +2,7 @@
 orders.
 
 The root ends with the outcome of the first order to release the lock, else with the shutdown's last event. A
-record that breaks off ends it only when another boot (or userspace) has begun: a dead daemon may come back.
+record that breaks off ends it only when another boot (or userspace) has begun.
 """
 
 from __future__ import annotations
@@ -521,7 +521,7 @@ class BelowPod:
                     more["events"] = self._autopsies(taken)
                 else:
                     # The stop signal goes to the first process: its state explains the kill. A kill is below
-                    # the stop that it ends, whose time before it was a wait without effect.
+                    # the stop that it ends.
                     attributes = (*(process_state(firsts[-1]) if firsts else ()), *attributes)
                     more |= {"parent": stop} if stop else {}
                 retried = self._span(
@@ -539,8 +539,8 @@ class BelowPod:
         return "killed", f"ended by SIGKILL, {span(container.exited_ns - order.began_ns)} after {signal}"
 
     def _autopsies(self, taken: Sequence[record.AutopsyRecord]) -> Iterator[SpanEvent]:
-        # Only the kernel's data of each process. Its last lines stay in the journal: they may be private, and
-        # other people may run the back end.
+        # Only the kernel's data of each process: its last lines may be private, and other people may run the
+        # back end.
         for each in taken:
             for process in each.processes:
                 yield self.trace.event(

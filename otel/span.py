@@ -1,7 +1,7 @@
 """A span: its data, its ids, which follow from the journal alone, and the span of a record.
 
 The key of an order's span is the order's: its executor can pass the context on (`traceparent`) before the
-span exists, and a log line can name an unfinished span.
+span exists.
 
 This module needs no OpenTelemetry package: the daemon imports it.
 """
@@ -126,7 +126,6 @@ def traceparent(trace: bytes, span: bytes) -> str:
     return f"00-{trace.hex()}-{span.hex()}-01"
 
 
-# --- which span a record belongs to ---------------------------------------------------------------
 # A log line can name an unfinished span, but never a span that will not exist: then it names the shutdown's.
 
 ROOT_ROLE, POD_ROLE, WAVE_ROLE, REJECT_ROLE = "shutdown", "pod", "wave", "reject"

@@ -1,7 +1,7 @@
 """One episode's trace during the reading: its fold, its open orders, and the spans that have just ended.
 
-The fold has the record. A span is made once, from the record, when the record has its end. Later events never
-change it: another reader, at another time, must make the same bytes.
+A span is made once, from the record, when the record has its end. Later events never change it: another
+reader must make the same bytes.
 """
 
 from __future__ import annotations
@@ -79,7 +79,6 @@ class EpisodeTrace:
         self._attempts: dict[tuple[str, str], int] = {}
         self.root_id = self.first_id(self.root_role, "")
         self.finished: list[Span] = []
-        #: Open orders by key.
         self.orders: dict[str, OpenOrder] = {}
         #: No more spans, except of late events.
         self.over = False

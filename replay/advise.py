@@ -1,12 +1,12 @@
-"""The smallest periods with which every pod would have ended by itself, from how pods really stopped.
+"""The smallest periods with which every pod would have ended by itself, from how pods really stopped
+(docs/whatif.md, Advice).
 
-A stop that was cut is *censored*: its need is longer than its time (`survival`). A pod belongs to
-its wave under the newest shutdown's configuration. A wave needs as long as its slowest pod, in whole seconds,
-and a margin, because SIGKILL comes at the end of a grace. Three rules limit the advice:
+A stop that was cut is *censored*: its need is longer than its time (`survival`). A pod belongs to its wave
+under the newest shutdown's configuration. A wave needs as long as its slowest pod, in whole seconds, and a
+margin. Three rules limit the advice:
 
 * A wave in which no stop ended by itself keeps its period.
-* No wave is shortened on fewer stops, or on a smaller share of its pods, than `Caution` asks for: the others
-  may be the slow ones.
+* No wave is shortened on fewer stops, or on a smaller share of its pods, than `Caution` asks for.
 * Nor is a wave with a pod that was cut before its own grace was over, if its workload's need is not known.
 """
 
@@ -111,9 +111,8 @@ TryOut = Callable[[tuple[Period, ...]], Trial]
 
 class Advice(FrozenStruct):
     """``inhibit_delay_max_seconds``: what logind must grant: the periods and the reserve. ``pods`` were to
-    end in these shutdowns, and ``today`` of them ended by themselves. ``more_seconds``: the sum of the new
-    periods less the sum of the present ones. ``trial`` None: nothing changes, or the journals were not at
-    hand.
+    end in these shutdowns, and ``today`` of them ended by themselves. ``more_seconds``: the new periods' sum
+    less the present one. ``trial`` None: nothing changes, or the journals were not at hand.
     """
 
     shutdowns: int
@@ -163,9 +162,8 @@ Boldness = Literal["bold", "longer", "as-it-is"]
 
 # --- how each pod really stopped ---------------------------------------------------------------
 
-# A stop counts from its begin, hooks included: a grace has to cover them. It is censored when the pod is
-# killed or hurried, when one of its hooks is cut, or when the daemon or the runtime is away. A pod that may
-# not have been asked to stop is no observation.
+# A stop counts from its begin, hooks included: a grace has to cover them. A pod that may not have been asked
+# to stop is no observation.
 
 
 class StopKind(NamedTuple):
@@ -297,9 +295,8 @@ def _priority(pod: PodRecord) -> int:
 # --- how long stopping takes, if some were killed before ---------------------------------------
 
 # The Kaplan-Meier estimate in whole numbers (Kaplan and Meier, 1958): without the killed pods, or with their
-# time as their need, stopping would look too quick. It multiplies, over each time at which pods ended by
-# themselves, the share of the remaining ones that did not end then; a killed pod remains up to its time. If
-# the longest times are all censored the curve stays above 0, and a quantile below its end is *not reached*.
+# time as their need, stopping would look too quick. If the longest times are all censored the curve stays
+# above 0, and a quantile below its end is *not reached*.
 
 MEDIAN, P95 = Fraction(1, 2), Fraction(19, 20)
 
@@ -650,13 +647,12 @@ def _with_margin(need_ns: int, workloads: Sequence[Workload], caution: Caution) 
 
 # --- to paste ----------------------------------------------------------------------------------
 
-#: Columns of a comment.
 COMMENT_COLUMNS = 76
 
 
 def configuration_to_paste(waves: Sequence[WaveAdvice], reserve_seconds: int) -> str:
-    """YAML for the current configuration, whose other settings stay. Comments have lines of their own, so
-    that a copy from a terminal is still YAML.
+    """YAML for the current configuration, whose other settings stay. Comments have lines of their own: a copy
+    from a terminal is still YAML.
     """
     requested_seconds = sum(wave.seconds for wave in waves)
     lines = [

@@ -1,7 +1,7 @@
 """Two shutdowns side by side: what took longer, and what changed in plan, outcome, configuration and grant.
 
-Waves are compared by priority, pods by name or owner (`pod_pairs`), parts of a pod by container; never by the
-sequence of events. The biggest difference in time comes first.
+Waves are compared by priority, pods by name or owner (`pod_pairs`), parts of a pod by container. The biggest
+difference in time comes first.
 """
 
 from __future__ import annotations
@@ -187,10 +187,8 @@ def _of_pod(pod: shutdown_record.PodRecord, shutdown: shutdown_record.ShutdownRe
     )
 
 
-# Pairs of pods of two shutdowns, when most pods were made anew in between.
-#
-# First by namespace and name. Then by namespace and owner: the name without its controller's suffix
-# (`events.values`), in the order of the inventories: replicas are alike.
+# Pairs of pods of two shutdowns: first by namespace and name, then by namespace and owner (the name without
+# its controller's suffix), in the order of the inventories: replicas are alike.
 
 
 class PodPair(NamedTuple):

@@ -1,8 +1,8 @@
 """The first difference of a replay, explained: both sides, its causes, the state, and the probable reason.
 
 A second pass over the journal, up to the step of the difference, gives the state of the actor that decided
-otherwise; the step gives its handlers' result; and the rest of the journal shows whether more differs, which
-distinguishes an edited record from other logic.
+otherwise, and the rest of the journal shows whether more differs: that distinguishes an edited record from
+other logic.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ def explain(history: History, divergence: Divergence, version: str) -> Explanati
         written_by, step = header.identity.code_version, records
         if records[-1].seq >= seq:
             break
-    # The deciding actor. A digest and a checkpoint have the states of all, and the field begins with the
-    # actor. For an edge's record in place of a decision, the actor that should have decided.
+    # The deciding actor. A digest and a checkpoint have the states of all: the field begins with the actor.
+    # For an edge's record in place of a decision, the actor that should have decided.
     actor = expected.actor
     parts = divergence.field.split()
     if expected.type in _OF_ALL and len(parts) > 1:

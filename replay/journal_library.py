@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from ebbtide.events.record.shutdown_record import ShutdownRecord
 
 
-#: ``last`` is ``-1``.
 LAST = "last"
 
 
@@ -170,8 +169,6 @@ class Shutdown(JournalEpisode["ShutdownRecord"]):
 
 
 class Outage(JournalEpisode["OutageRecord"]):
-    """One outage of a journal (`events.record.outage_record`)."""
-
     account: OutageRecord
 
 

@@ -1,9 +1,8 @@
 """A journal without names: the facts under pseudonyms, and everything decided anew from them.
 
-The type of each field says what its texts name (`events.kinds`). Equal names get equal pseudonyms. Then the
-logic runs again, so that keys of orders and sentences have the pseudonyms too, and the result verifies. Every
-record keeps its number, its times and its cause, so that people can compare the two journals; the journal's
-id and all hashes are new.
+The type of each field says what its texts name (`events.kinds`). Then the logic runs again, so that keys of
+orders and sentences have the pseudonyms too, and the result verifies. Every record keeps its number, its
+times and its cause; the journal's id and all hashes are new.
 """
 
 from __future__ import annotations
@@ -77,8 +76,8 @@ def redact(history: History, names: Pseudonyms) -> Iterator[Written]:
     if result.failure is not None:
         raise result.failure
     statement = _statement(history)
-    # Learn every name, so that no pseudonym equals one. Decisions and later checkpoints have no other names
-    # than the facts and the first checkpoint.
+    # Learn every name, so that no pseudonym equals one. Decisions have no other names than the facts and the
+    # first checkpoint.
     first = True
     for batch in history.batches():
         _identity(batch.header.identity, names)
@@ -118,7 +117,6 @@ def _identity(identity: Identity, names: Pseudonyms) -> Identity:
 
 
 def _state(mark: base.Checkpoint, seq: int, names: Pseudonyms) -> System:
-    """The system of a checkpoint, under pseudonyms."""
     system, pseudonymized = restore(mark, seq + 1), System(seq + 1, mark.logic)
     pseudonymized.episode = system.episode
     for opened in system.open_orders.values():

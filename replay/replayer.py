@@ -1,9 +1,7 @@
 """The replayer: steps a journal's facts again, and compares every decision with the record, byte by byte.
 
-A plain loop over records, without Trio, clock and network: `Replayer`, then the comparison of two records
-(the first different field, by name) and of two plain values. ``replay verify`` proves with it that the
-journal is a function of its facts. The daemon's start uses it too: it rebuilds the state from the journal, so
-a start is also a proof.
+A plain loop over records, without Trio, clock and network: `Replayer`, then the comparison of two records and
+of two plain values. The daemon's start uses it too: so a start is also a proof.
 """
 
 from __future__ import annotations
@@ -86,8 +84,8 @@ class Replayer:
         for raw in records:
             self.events += 1
             if self.divergence is None:
-                # Two records of three are decisions, so no call here. The comparison is of bytes, which is
-                # faster than decoding, and the same values in other bytes are no decision of ours.
+                # Two records of three are decisions, so no call here. Bytes are compared: faster than
+                # decoding, and the same values in other bytes are no decision of ours.
                 if self._at < len(self._pending):
                     cause, actor, event, episode = self._pending[self._at]
                     self._at += 1
@@ -119,8 +117,8 @@ class Replayer:
     def _refuse(self, error: Exception) -> NoReturn:
         """Raise the error of a step: itself, if it explains the journal's fault, else BadPayload.
 
-        A forged state can have the right types and impossible values: a failure outside of a handler (where
-        it would be an event) does not prove a bug of this program.
+        A forged state can have the right types and impossible values: a failure outside of a handler does not
+        prove a bug of this program.
         """
         if isinstance(error, (UnknownType, BadPayload, UndeclaredTransition, OSError)):
             raise error
@@ -140,8 +138,7 @@ class Replayer:
 
     def _believe(self, raw: RawRecord) -> list[BareRecord]:
         """Outside events did happen, and a process continued from its own state."""
-        # The first different step's fact is stepped already. A second time would repeat its effects, and
-        # change everything behind it.
+        # The first different step's fact is stepped already.
         if raw.seq == self._taken_seq:
             return []
         try:
@@ -252,10 +249,8 @@ def recorded(raw: RawRecord) -> Side:
     return Side(raw.cause, raw.actor, raw.tag, data, raw.episode, raw.mono_ns, raw.wall_ns, last)
 
 
-# Where two records differ: the name of the first different part.
-#
-# A part of the envelope, or a field of the event. For digests and checkpoints, which have the states of all
-# actors, the actor and the field of its state.
+# Where two records differ: a part of the envelope, or a field of the event. For digests and checkpoints, the
+# actor and the field of its state.
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -289,8 +284,8 @@ def first_difference(produced: Side, recorded: Side) -> str:
 
     ``time``: a decision carries its fact's stamps. ``last``: it ends the step, or does not.
     """
-    # The envelope before the data: fields of two types are not comparable, and "type" explains more than a
-    # missing field. The time before the data: no logic decides it, so a difference proves an edit.
+    # The envelope before the data: fields of two types are not comparable. The time before the data: no logic
+    # decides it, so a difference proves an edit.
     for name in ("type", "actor", "cause", "episode"):
         if getattr(produced, name) != getattr(recorded, name):
             return name
@@ -367,9 +362,8 @@ def checkpoint_field(recorded: Checkpoint, mine: Checkpoint) -> str:
     return "actors" if len(recorded.actors) != len(mine.actors) else "open orders"
 
 
-# Two plain values side by side: their differences, down to the innermost part.
-#
-# A payload or a state decodes to plain values. A field at its default is missing: None here.
+# Two plain values side by side: their differences, down to the innermost part. A field at its default is
+# missing: None here.
 
 
 #: If a list's length changed by more, show the lists and not each element.

@@ -1,8 +1,7 @@
 """Shutdowns as flat rows, to query a fleet's journals in SQL (docs/fleet.md).
 
-Six tables, each with the node, the shutdown's id and its start, so that each is complete by itself; four of
-outages, likewise. Rows come from one record at a time, the same as for every verb. Durations are whole
-milliseconds, cut; moments within a shutdown count from its signal. An unrecorded value is None.
+Each table has the node, the shutdown's id and its start, so that it is complete by itself. Durations are
+whole milliseconds, cut; moments within a shutdown count from its signal. An unrecorded value is None.
 """
 
 from __future__ import annotations
@@ -107,7 +106,6 @@ def _fate(outcome: PodOutcome) -> Column:
 
 
 def _key(kind: str, started: str) -> tuple[Column, ...]:
-    """For joins. Node and start are in each table, or most questions of a fleet would need a join."""
     return (
         Column("node", "text", "the node's name", "record.node"),
         Column(kind, "text", f"the {kind}'s id, as in `ebbtide journal ls`", "record.id"),
@@ -182,8 +180,7 @@ POD_KEY = (
     ),
 )
 
-# The plan's grace is beside the spec's: after a kill their difference is the first question. Moments count
-# from the signal, so that pods of two nodes are comparable.
+# The plan's grace is beside the spec's: after a kill their difference is the first question.
 POD = (
     *POD_KEY,
     Column("priority", "int", "the pod's, if it has one"),
@@ -330,5 +327,4 @@ OUTAGE_TABLES: tuple[Table, ...] = (
     Table("outage_statements", "one row a proof that counted, or did not", _each("statements"), STATEMENT),
 )
 
-#: By a record's type.
 TABLES_OF: dict[type[Any], tuple[Table, ...]] = {ShutdownRecord: TABLES, OutageRecord: OUTAGE_TABLES}

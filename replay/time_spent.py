@@ -19,9 +19,8 @@ from ebbtide.events.record.outage_record import AttachmentRecord, OutageRecord, 
 # --- blame: which pods and hooks took it -----------------------------------------------------------
 
 # ``took``: a hook from its start to its result, a stop from the signal's order to the observed exit.
-# ``alone``: the part in which its wave, or after the last wave the release, waited for this alone: for no
-# other pod of the wave, and no other container of the same pod. The shutdown would have saved this time if it
-# had ended together with the next slowest.
+# ``alone``: the part in which its wave, or after the last wave the release, waited for this alone: the time
+# saved if it had ended together with the next slowest.
 
 #: ``[begin, end)`` in nanoseconds since the signal.
 Interval = tuple[int, int]
@@ -155,10 +154,10 @@ def waits_of(outage: OutageRecord, subject: Subject) -> Iterator[Waited]:
 
 # --- the critical chain: what the total is made of --------------------------------------------------
 
-# Segments follow each other without a gap from the signal to the release's order (as in ``journal ls``), so
-# that they add up to the total. A wave contains the one pod that ended last, and this pod the parts of its
-# stop that led to its end: from the exit back to the hook, or the other container's exit, that the container
-# had waited for. A restart of the daemon is beside the segments, because pods also end without a daemon.
+# Segments follow each other without a gap from the signal to the release's order, so they add up to the
+# total. A wave contains the one pod that ended last, and this pod the parts of its stop that led to its end:
+# from the exit back to the hook, or the other container's exit, that the container had waited for. A restart
+# of the daemon is beside the segments.
 
 SegmentKind = (
     PhaseKind
@@ -245,8 +244,7 @@ def critical_chain(shutdown: shutdown_record.ShutdownRecord) -> Chain:
         for process in shutdown.processes
         if process.at_ns is not None and process.quiet_since_ns is not None
     )
-    # The chain ends with the order: a process that goes down with the machine seldom records the outcome. The
-    # last of several orders counts.
+    # The chain ends with the order: a process that goes down with the machine seldom records the outcome.
     released_ns = None
     for each in shutdown.beside:
         if each.what == "release" and each.result == "done" and each.began_ns == shutdown.ended_ns:
@@ -289,8 +287,7 @@ def _after_the_waves(shutdown: shutdown_record.ShutdownRecord, at_ns: int) -> It
         text = "stragglers, after the last wave" if shutdown.last_wave >= 0 else "pods, without a wave"
         yield Segment("stragglers", at_ns, shutdown.pods_ended_ns, text, within=within)
         at_ns = max(at_ns, shutdown.pods_ended_ns)
-    # The release waits for statuses and trace, which go out side by side; "settled" is both. The last status
-    # divides the two stages, if all statuses were delivered.
+    # The release waits for statuses and trace, which go out side by side; "settled" is both.
     settled_ns = delivered_ns = shutdown.statuses_settled_ns
     traced = any(order.what == "traces" for order in shutdown.beside)
     if settled_ns is not None and traced and not shutdown.undelivered:
@@ -367,7 +364,7 @@ def _pod_segments(parts: Sequence[shutdown_record.StopPart], began_ns: int, at_n
             yield Segment("waiting", first_ns, at_ns, "nothing on record")
         else:
             # What ended at that moment held the next one: a hook its container's signal, the main containers
-            # a sidecar's. The same container's first, because a hook holds only its own; then the longest.
+            # a sidecar's. The same container's first; then the longest.
             part = min(
                 running,
                 key=lambda part: (part.ended_ns != at_ns, part.container != container, part.began_ns),

@@ -18,8 +18,7 @@ from ebbtide.events.outage_events import LastBootStated
 from ebbtide.events.reader import Batch
 from ebbtide.events.segment import Header
 
-# The monotonic clock measures a shutdown, so that a stepped wall clock moves no line. Between boots only the
-# wall clock is left; outside a shutdown the segment's anchor counts.
+# Between boots only the wall clock is left; outside a shutdown the segment's anchor counts.
 
 
 class When(NamedTuple):
@@ -114,7 +113,6 @@ def is_pod(wanted: str, uid: str, label: str) -> bool:
 
 LineKind = Literal["fact", "decision", "order", "mark", "unknown"]
 
-#: Short names of record writers.
 SHORT_NAMES = {"ConfigReconciler": "config", "NodeStatusActor": "node"}
 
 #: Fields with an order's key.
@@ -128,8 +126,8 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One record as text. ``since_ns`` counts from the signal, ``wall_ns`` from the signal's wall time.
 
     ``actor`` is the record's own (``HookActor:UID``). ``pod`` is namespace/name, or the UID of a pod without
-    an introduction; empty, like ``uid``, for a line about no single pod. ``wave``: the event's, or its pod's.
-    ``level`` counts as in sd-daemon(3) (`events.messages`). ``data`` is the payload as plain values.
+    an introduction; empty for a line about no single pod. ``level`` counts as in sd-daemon(3). ``data`` is
+    the payload as plain values.
     """
 
     seq: int

@@ -1,9 +1,7 @@
 """Is a whole journal a function of its facts? One pass, in whole steps, in the memory of a step.
 
-Unreadable records are not identical: an intact prefix verifies, and the verdict gives its end.
-
-This proves a consistent journal, not its author: with write access anyone can make another consistent one. A
-`NotedHead`, kept elsewhere, proves the journal up to its record.
+This proves a consistent journal, not its author. A `NotedHead`, kept elsewhere, proves the journal up to its
+record.
 """
 
 from __future__ import annotations

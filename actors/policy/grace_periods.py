@@ -98,7 +98,6 @@ def as_counted(pod: Pod, means: TerminationMode) -> Pod:
 
 
 def priority_of(pod: Pod) -> int:
-    """The priority that counts for ``pod``."""
     return DEFAULT_PRIORITY if pod.priority is None else pod.priority
 
 
@@ -301,7 +300,6 @@ class ShutdownTimes(NamedTuple):
 
 
 def shutdown_times(periods: Sequence[Period], now_ns: int, grant_ns: int, reserve_ns: int) -> ShutdownTimes:
-    """Of a shutdown that is signalled at ``now_ns``."""
     # The pods of a last wave of 0 s have the least grace.
     extra_ns = GRACE_NS_MIN if periods and not periods[-1].seconds else 0
     return lay_out_times(now_ns, grant_ns, requested_seconds(periods) * NS_PER_SECOND, reserve_ns, extra_ns)

@@ -139,7 +139,6 @@ class BootEnd(NamedTuple):
 
 
 def boot_end(ended: EndedBoot, read: LastBootRead) -> BootEnd:
-    """``read`` must be about the boot ``ended``."""
     in_order = "shutdown" in (read.wtmp, read.journal)
     by_software = (
         in_order or read.journal == "stopped" or read.crash in ("shutdown", "emergency") or read.kexec

@@ -1,7 +1,7 @@
 """The command line: thin commands over the daemon, the journal and the replayer.
 
 Nothing is imported before it is needed: ``ebbtide run`` stays resident and has to be armed within half a
-second, so it must not pay for tables, YAML printing or the replayer.
+second.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import NoReturn
 
 
 def main() -> NoReturn:
-    """The entry point ``ebbtide``."""
     _mend_streams()
     from ebbtide.cli.common.guard import guarded
 

@@ -193,7 +193,6 @@ def show_check(checked: dict[str, Any]) -> None:
 
 
 def yaml_line(value: Any) -> str:
-    """One line of YAML."""
     # Any length: the comment with the source follows on the line.
     text = yaml.safe_dump(value, default_flow_style=True, width=2**31, allow_unicode=False)
     return text.removesuffix("\n").removesuffix("\n...")

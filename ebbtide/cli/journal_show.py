@@ -1,7 +1,6 @@
 """``ebbtide journal show``: records for people and scripts, one JSON object or one line of text each.
 
-A stream from the segments to standard output, filtered on the way. Times are the segment's anchor plus the
-monotonic difference. Payloads are shown as stored, without fields at their default.
+A stream from the segments to standard output, filtered on the way. Payloads are shown as stored.
 """
 
 from __future__ import annotations

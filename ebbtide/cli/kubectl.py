@@ -1,8 +1,7 @@
 """``kubectl ebbtide``: a node's status, plan, doctor and timeline from anywhere, over the API server.
 
-A plugin by its name: an executable ``kubectl-ebbtide`` on the path. It has the rights of the kubeconfig's
-user, and executes one command in the container of ``deploy/kubernetes/view``, which asks the daemon
-(`ebbtide.view_socket`). The answer is that command's, with its exit code.
+An executable ``kubectl-ebbtide`` on the path. It has the rights of the kubeconfig's user, and executes one
+command in the container of ``deploy/kubernetes/view``, which asks the daemon (`ebbtide.view_socket`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The kubelet's configuration as the kubelet reads its file, also inside a document of another kind.
 
-The kubelet decodes the first document of its file strictly, and if that fails leniently: the last of a field
-that is there twice counts, and it passes over unknown fields. The decoder of v1.37 was compared. A note says
-where a strict reader would have refused.
+The kubelet decodes the first document of its file strictly, and if that fails leniently: the last of a
+repeated field counts, and it passes over unknown fields (compared with v1.37's decoder). A note says where a
+strict reader would have refused.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Configuration files to one validated value: later documents win field by field.
 
-A document is Ebbtide's own, where an unknown field is an error, or the kubelet's, whose other fields are
-ignored (`config.kubelet_file`). The rules over several fields are the kubelet's, in its words.
+A document is Ebbtide's own, where an unknown field is an error, or the kubelet's (`config.kubelet_file`). The
+rules over several fields are the kubelet's, in its words.
 """
 
 from __future__ import annotations
@@ -249,7 +249,6 @@ class _Merged:
 
 
 def _given(document: msgspec.Struct, node: Node) -> Iterator[tuple[Field, Any, Node]]:
-    """The fields that the document sets."""
     fields, given = fields_of(type(document)), node.value if isinstance(node.value, dict) else {}
     for name, at in given.items():
         # An empty field and the kubelet's empty staticPodPath set nothing.

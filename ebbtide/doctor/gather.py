@@ -1,5 +1,5 @@
-"""The doctor's look at configuration, daemon, logind, journal and pods: local processes, from the daemon's
-records, or a Kubernetes node's. It changes nothing.
+"""The doctor's look at configuration, daemon, logind, journal and pods: local processes, or a Kubernetes
+node's. It changes nothing.
 """
 
 from __future__ import annotations

@@ -133,7 +133,6 @@ async def measure_connection(target: HookTarget) -> Measured:
 
 
 async def _runtime(socket_path: Path, container: str) -> list[Measured]:
-    """A list, and the status of a container."""
     from ebbtide.actors.edges.cri import api_pb2 as cri
     from ebbtide.actors.edges.cri.cri_client import CallFailed, CriClient
 

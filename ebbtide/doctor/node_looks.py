@@ -212,7 +212,6 @@ async def look_at_runtime(socket: Path | None) -> tuple[rules.RuntimeState, tupl
 
 #: For a shutdown a slower server is away.
 API_SECONDS_MAX = 5.0
-#: A label that we never set.
 FOREIGN_LABEL = {"metadata": {"labels": {"ebbtide.dev/never": "set"}}}
 
 HTTP_UNAUTHORIZED, HTTP_INVALID = 401, 422
@@ -351,7 +350,6 @@ def look_at_node(options: RunOptions, section: NodeSection) -> FoundPods:
     except ModeUnavailable as error:
         unfit = str(error)
     try:
-        # Go on with mode auto's parts.
         parts = parts if not unfit else find_node_parts(options._replace(mode="auto"), section)
     except ModeUnavailable:
         return FoundPods(seen=blank._replace(unfit=unfit))

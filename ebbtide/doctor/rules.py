@@ -589,10 +589,8 @@ def api_server_away(snapshot: Snapshot) -> Findings:
     )
 
 
-# --- identity and rights at the API server -----------------------------------------------------
-#
 # NodeRestriction keeps the node's own identity to this node and away from taints. A service account may
-# taint, and only a policy keeps it to this node (docs/deployment.md).
+# taint, and only a policy keeps it to this node.
 
 ACCOUNT_USER = "system:serviceaccount:"
 
@@ -651,7 +649,6 @@ CURES = {
 NODE_CURES = CURES | {
     "priority-unset": "name a kubeconfig, or annotate the pods with ebbtide/priority: a number"
 }
-#: `grant_too_small` has these.
 GRANT_WARNINGS = frozenset({"grant-too-small", "reserve-not-granted", "wave-cut", "disabled"})
 
 

@@ -1,8 +1,8 @@
 """Which objects of a store are one journal: planned by their names, with one LIST and no GET. Then opened, to
 find full ids, and objects whose content contradicts their name.
 
-A store grants each node its prefix, so below ``v1/`` a name is an identity: objects of two nodes are never
-one journal. In plain folders copies are: there every writer is trusted.
+A store grants each node its prefix, so below ``v1/`` a name is an identity. In plain folders every writer is
+trusted.
 """
 
 from __future__ import annotations
@@ -219,8 +219,8 @@ class Ref(NamedTuple):
     """The objects that may be one journal, by their names alone.
 
     ``key``: None for plain folders. There two journals may share the first eight digits of their ids:
-    `open_journals` separates these by their headers. Without ``files`` it is a place whose objects are not
-    used, and ``error`` says why.
+    `open_journals` separates these. Without ``files`` it is a place whose objects are not used, and ``error``
+    says why.
     """
 
     url: str
@@ -509,8 +509,8 @@ class Opened(NamedTuple):
 
     @property
     def names_node(self) -> bool:
-        """Its name decides: in a segment of any node, a header inside of it may name another one. A redacted
-        segment is a journal of its own, and all have the same pseudonym.
+        """Its name decides: a header inside may name another node. A redacted segment is a journal of its
+        own.
         """
         return bool(self.cluster) or any(file.redacted for file in self.files)
 

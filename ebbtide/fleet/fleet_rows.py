@@ -45,8 +45,6 @@ _NS_PER_US = 1000
 
 
 class ReadJournal(msgspec.Struct, kw_only=True):
-    """The result of reading a journal."""
-
     node: str
     journal_id: str
     cluster: str

@@ -1,9 +1,8 @@
 """A fleet's tables as a lake: Delta tables (delta-rs), by many writers, each row once.
 
-A finished shutdown's rows never change. They are merged by journal, shutdown and place in the table, so a
-second writer or a killed ingest adds no row twice. ``shutdowns`` and ``outages`` are the ledgers of complete
-subjects: they are written after the other tables. ``journals`` is last: it has the journals that need not be
-read again.
+Rows are merged by journal, shutdown and place in the table, so a second writer or a killed ingest adds no row
+twice. ``shutdowns`` and ``outages`` are written after the other tables: they are the ledgers of complete
+subjects. ``journals`` is last: it has the journals that need not be read again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A fleet's journals, bin by bin, by a pool of processes on one machine or by the executors of Apache Spark.
 
-Answers arrive in order, so the result is the same for any number of processes. A few bins are under way at a
-time: only the plan grows with the fleet.
+Answers arrive in order, so the result is the same for any number of processes. Only the plan grows with the
+fleet.
 """
 
 from __future__ import annotations
@@ -247,8 +247,7 @@ def _task(work: Callable[[Sequence[HasBytesT]], Answer], part: Sequence[HasBytes
 
 def forget_archives() -> None:
     """Spark before 4.2 begins a task with `importlib.invalidate_caches` (SPARK-54744). Python 3.11 then reads
-    the directory of each archive again (gh-103200): for ``pyspark.zip`` a fifth of a second. The next import
-    makes a forgotten finder again.
+    the directory of each archive again (gh-103200): a fifth of a second for ``pyspark.zip``.
     """
     for path, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimporter):

@@ -727,7 +727,6 @@ def _end_text(shutdown: shutdown_record.ShutdownRecord) -> str:
         return "is on record without its begin"
     ended_ns = shutdown.last_ns if shutdown.ended_ns is None else shutdown.ended_ns
     cancelled_ns = ended_ns if shutdown.cancelled_ns is None else shutdown.cancelled_ns
-    # Pods in their stop end after the cancel.
     cancelled = f"was cancelled {span(cancelled_ns)} after the signal and over after {span(ended_ns)}"
     texts = {
         "complete": f"let the machine go after {span(ended_ns)}",

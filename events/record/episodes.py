@@ -26,7 +26,6 @@ from ebbtide.events.values import ShutdownKind
 #: Kind and end of a shutdown in logind's words, or of an outage.
 EpisodeKind = ShutdownKind | Literal["outage"]
 EpisodeEnd = EpisodeOutcome | OutageEnd
-#: Outcomes of an episode that has not ended.
 GOING_ON: tuple[EpisodeEnd, ...] = ("running", OPEN)
 
 EpisodeRecord = ShutdownRecord | OutageRecord

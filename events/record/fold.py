@@ -294,7 +294,6 @@ _NO_HEADER = Header(
 )
 
 
-#: Fates with a notice for each pod.
 _NOTED_FATES = {"killed": "pod-killed", "failed": "pod-failed", "unknown": "pod-unknown"}
 
 #: Of hooks; a cancelled hook needs no notice.

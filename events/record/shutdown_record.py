@@ -398,7 +398,6 @@ class ShutdownRecord(EpisodePart):
     asked_by_uid: int | None = None
     asked_tty: str = ""
     wall_message: str = ""
-    #: All pods had ended, or the budget had.
     pods_ended_ns: int | None = None
     statuses_settled_ns: int | None = None
     #: Pod statuses that were not delivered in time.

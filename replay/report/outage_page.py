@@ -1,7 +1,5 @@
-"""An outage as one self-contained page: what was known, what was done, and the waits.
-
-Without a script: an outage has few pods and volumes. Cause first, then the course from the proof to the
-taint, the pods, the volumes and the way back.
+"""An outage as one self-contained page: what was known, what was done, and the waits. Without a script: an
+outage has few pods and volumes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """A shutdown as one self-contained page: skeleton, style, script and data in one file.
 
 It makes no request. A strict content policy allows this script and this style by their hashes, so a name that
-got through as markup could neither run nor load anything. The code follows the page; the data for its script
-comes last.
+got through as markup could neither run nor load anything.
 """
 
 from __future__ import annotations
@@ -336,7 +335,7 @@ def _chain_item(segment: Segment, total_ns: int) -> Markup:
     within = [_chain_item(each, total_ns) for each in segment.within]
     inner = (tag("ol", *within),) if within else ()
     # Whole numbers: the same journal gives the same page on every machine. The shortest stage is two parts
-    # wide, because an invisible bar reads as "no time".
+    # wide: an invisible bar reads as "no time".
     left = BAR_SCALE * segment.began_ns // total_ns
     width = max(2, BAR_SCALE * segment.took_ns // total_ns)
     ground = tag("rect", width=BAR_SCALE, height=BAR_HEIGHT, class_="rest")
@@ -506,12 +505,9 @@ def progress_section(shutdown: shutdown_record.ShutdownRecord) -> Markup:
     return section("course", "Restarts and the rest", *parts)
 
 
-# What the page's script draws, as compact JSON: rows of the timeline, and the events column by column. Only
-# this module and the script know its shape.
-#
-# Times are microseconds since the signal: exact for a screen, and a third shorter than nanoseconds. Pods and
-# events refer to each other by place: a UID is longer, and would repeat for each event. The content of the
-# tables is not in it.
+# What the page's script draws, as compact JSON: rows of the timeline, and the events column by column. Times
+# are microseconds since the signal. Pods and events refer to each other by place: a UID is longer. The
+# content of the tables is not in it.
 
 
 #: The page shows so much of an event; ``ebbtide journal show`` has all of it.
@@ -524,8 +520,8 @@ TEXT_CHARACTERS_MAX, DATA_CHARACTERS_MAX = 200, 240
 ChartRow = tuple[Any, ...]
 
 
-#: Columns, not an object an event: the page of a thousand pods must pass as an attachment, and its events are
-#: most of it. ``type`` and ``actor`` are places in ``types`` and ``actors``; ``pod`` -1: about no pod.
+#: Columns, not an object an event: the page of a thousand pods must pass as an attachment. ``type`` and
+#: ``actor`` are places in ``types`` and ``actors``; ``pod`` -1: about no pod.
 EVENT_COLUMNS = ("seq", "at", "cause", "type", "actor", "pod", "bad", "text", "data")
 
 

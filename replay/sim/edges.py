@@ -1,9 +1,8 @@
 """The daemon's edges onto the modelled node: a script for each order.
 
 They report the facts of the real edges, in the same order. `simulate` runs the scripts in virtual time
-(`replay.sim.loop`), the tests' world as tasks of the real runner.
-
-Latencies are drawn in microseconds, in the scripts' order: an added or moved draw changes the run of a seed.
+(`replay.sim.loop`), the tests' world as tasks of the real runner. Latencies are drawn in microseconds, in the
+scripts' order: an added or moved draw changes the run of a seed.
 """
 
 from __future__ import annotations
@@ -573,10 +572,8 @@ class ApiServerEdge(SimulatedEdge):
         return Outcome()
 
 
-# --- a Kubernetes node ---------------------------------------------------------------------------
-#
-# A lost API server answers no call, and its loss is noticed later. One that refuses (429, 500) exists and
-# takes no call. An unanswered delete may have been taken.
+# A lost API server answers no call, and its loss is noticed later. One that refuses (429, 500) takes no call.
+# An unanswered delete may have been taken.
 
 KUBELET_UNIT = "kubelet.service"
 

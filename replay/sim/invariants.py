@@ -1,8 +1,7 @@
 """What holds in every simulation: checked from outside, after the run.
 
-An invariant is a function that yields one sentence for each breach; the tables at the end list them. It
-excuses only what made its promise impossible: no daemon ran, no disk took a write, no daemon received the
-signal.
+An invariant yields one sentence for each breach; the tables at the end list them. It excuses only what made
+its promise impossible: no daemon ran, no disk took a write, no daemon received the signal.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ from ebbtide.replay.sim.sim_node import KUBELET, Happening, SimulatedContainer
 
 # --- one boot, from outside (the world log) and from inside (the records) --------------------------
 
-# Both simulators make these views: an invariant holds for the real daemon under the mock clock and for the
-# loop in virtual time. All is indexed once, so that a thousand pods take a moment.
+# An invariant holds for the real daemon under the mock clock and for the loop in virtual time. All is indexed
+# once.
 
 EventT = TypeVar("EventT", bound=Event)
 
@@ -212,7 +211,7 @@ class BootView:
 
     def known_ns(self, box: SimulatedContainer) -> int:
         """From when on a daemon can know that it runs. A restarted one is seen by the next look at an
-        answering runtime; after the boot's end if there is none.
+        answering runtime.
         """
         since_ns = self.started_ns(box)
         if not box.attempt:
@@ -398,7 +397,6 @@ def _still_planned(view: BootView, release: Happening) -> list[SimulatedContaine
 
 
 def no_ended_pod_runs(view: BootView) -> BreachSentences:
-    """No pod that has a recorded end runs at the release."""
     for release in _orderly_releases(view):
         for box in view.boxes():
             if view.known_ns(box) <= release.at_ns < view.exit_ns(box) and not view.forgotten(box.uid):
@@ -597,8 +595,7 @@ def no_stop_twice(view: BootView) -> BreachSentences:
     for box in view.boxes():
         for signals in _by_shutdown(view, box, view.of_box(box, "signal")):
             lives = [seen.life for seen in signals if not seen.detail]
-            # A runtime that wakes up carries out the orders of every shutdown in which it hung, and an order
-            # of the earlier shutdown may still be open when the pod ends.
+            # A runtime that wakes up carries out the orders of every shutdown in which it hung.
             late = any(seen.at_ns in woken_ns for seen in signals) or _stop_outlives_end(view, box)
             shutdowns = max(1, len(view.stop_begins(box.uid))) if late else 1
             if any(lives.count(life) > shutdowns for life in dict.fromkeys(lives)):
@@ -765,8 +762,8 @@ def a_stop_signal_precedes_sigkill(view: BootView) -> BreachSentences:
         back_ns = max((each.from_ns for each in view.served if each.from_ns <= kill_ns), default=0)
         signalled = any(seen.at_ns <= kill_ns for seen in view.of_box(box, "signal"))
         signalled = signalled or _stop_ordered_ns(view, box, kill_ns, back_ns) is not None
-        # SIGKILL must be recorded before the release. A pod that joins when the last SIGKILL is due, or whose
-        # daemon restarts then, has no time either.
+        # SIGKILL must be recorded before the release. A pod that joins then, or whose daemon restarts then,
+        # has no time either.
         soonest_ns = view.after_look_ns(back_ns) + GRACE_FLOOR_NS if back_ns else 0
         no_time = soonest_ns > _release_by_ns(view, kills[0]) - FALLBACK_MARGIN_NS and back_ns
         no_time = no_time or any(
@@ -1129,8 +1126,7 @@ def the_kubelet_is_back(view: BootView) -> BreachSentences:
 
 def no_pod_is_started_again(view: BootView) -> BreachSentences:
     """During a shutdown no pod that we have stopped starts again, unless the kubelet could not be stopped.
-    After a cancel it shall start: the machine stays up. So does a pod that ended then, for which its kubelet
-    takes until the next shutdown.
+    After a cancel it shall start: the machine stays up.
     """
     if view.boot.kubelet_stays or view.hurt:
         return

@@ -1,13 +1,12 @@
 """The loop in virtual time.
 
-An `Agenda` holds future facts and moves of the world, on a monotonic clock that pauses during a computation.
-The `Loop` takes the next entry, or a `Tick` if the actors' earliest deadline comes first, steps the `System`
-with it, and gives the new records to a `World`, which puts the outcomes of their orders on the agenda. This
-is the sequencer (`actors.runner`) without the waiting. So a run is a function of the system's state, the
-world and the agenda.
+An `Agenda` holds future facts and moves of the world, on a monotonic clock. The `Loop` takes the next entry,
+or a `Tick` if the actors' earliest deadline comes first, steps the `System` with it, and gives the new
+records to a `World`, which puts the outcomes of their orders on the agenda: the sequencer (`actors.runner`)
+without the waiting.
 
-Both worlds have the node of `replay.sim.sim_node`. ``simulate`` draws its latencies and models the edges
-(`replay.sim.edges`); ``what-if`` takes latencies and answers from a record (`replay.whatif.world`).
+``simulate`` draws its latencies and models the edges (`replay.sim.edges`); ``what-if`` takes latencies and
+answers from a record (`replay.whatif.world`). Both have the node of `replay.sim.sim_node`.
 """
 
 from __future__ import annotations
@@ -175,9 +174,9 @@ class Loop:
 
 # An order waits for its barrier, begins, and has one outcome. Its script, a generator over the modelled node
 # (`replay.sim.edges`), yields the times that it takes. `Effects` runs scripts in virtual time, the tests'
-# world as Trio tasks under the real runner. Both keep the same rules: one actor's orders begin in their
-# order, a `CancelOrder` overtakes, a cancelled effect ends as its canceller says, and after a restart every
-# open order is followed or ends unknown.
+# world as Trio tasks. Both keep the same rules: one actor's orders begin in their order, a `CancelOrder`
+# overtakes, a cancelled effect ends as its canceller says, and after a restart every open order is followed
+# or ends unknown.
 
 
 class Outcome(NamedTuple):

@@ -1,7 +1,7 @@
 """Everything that one simulated run is a function of, and how a seed draws it.
 
-The same plan gives the same journal, byte for byte. Append new draws at the end of a function, or fork a
-stream for them: then earlier seeds keep their runs. Times are nanoseconds; None means never.
+Append new draws at the end of a function, or fork a stream for them: then earlier seeds keep their runs.
+Times are nanoseconds; None means never.
 """
 
 from __future__ import annotations

@@ -319,8 +319,8 @@ class SimulatedRuntime(Hanging):
 # --- its kubelet -------------------------------------------------------------------------------
 
 # It ends deleted pods, restarts others, and has its own graceful shutdown. Its stop cancels running stops of
-# pods without SIGKILL, as the real one does; their hooks go on. A hung kubelet catches up when it wakes up;
-# the runtime goes on with its calls: SIGKILL after the grace, and a hook's timeout.
+# pods without SIGKILL, as the real one does. A hung kubelet catches up when it wakes up; the runtime goes on
+# with its calls: SIGKILL after the grace, and a hook's timeout.
 
 #: Its life in the world log, and its number as a holder of locks.
 KUBELET = -1

@@ -1,9 +1,8 @@
 """The record of one shutdown, prepared for another run under changes.
 
 It is re-executed while it is read: a record that this version would decide otherwise shows no effect of other
-settings. Then each recorded fact gets its cause: an order, a container's stop, the release, or only time. In
-a new run an outcome follows its order, an exit its stop signal; only facts from outside (the signal, people,
-the bus, arriving pods) keep their time.
+settings. Each recorded fact gets its cause: an order, a container's stop, the release, or only time. In a new
+run an outcome follows its order, an exit its stop signal; only facts from outside keep their time.
 """
 
 from __future__ import annotations

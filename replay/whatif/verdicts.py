@@ -1,9 +1,9 @@
 """What a new run says about a pod: the same, saved, lost, or perhaps; and how likely.
 
-A verdict is certain only where the record shows the pod's way in the new run. Whatever makes the record tell
-little about another time is a doubt, with its reason in a sentence: a pod without a known end, other means,
-a second start, a part that did not answer. A doubtful pod is ``perhaps``. One that ends well in the record
-and in both runs stays the same in spite of most doubts: hardly any of these was lost (`STRONG_DOUBTS`).
+A verdict is certain only where the record shows the pod's way in the new run. A doubt (a pod without a known
+end, other means, a second start, a part that did not answer) makes it ``perhaps``. A pod that ends well in
+the record and in both runs stays the same in spite of most doubts: hardly any of these was lost
+(`STRONG_DOUBTS`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from ebbtide.replay.whatif.record import RecordedBehaviour, RecordedShutdown
 #: ``perhaps``: the record does not decide.
 PodChange = Literal["same", "saved", "perhaps-saved", "lost", "perhaps-lost"]
 
-#: It ended by itself, or was spared.
 ENDED_WELL: tuple[decisions.PodOutcome | None, ...] = ("graceful", "spared")
 
 #: The kubelet's stops are over this long before a handover is on record.

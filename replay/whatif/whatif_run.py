@@ -1,9 +1,8 @@
 """`what_if`: read the record, change it, and run it again twice: the best and the worst case.
 
-The two runs span what the record leaves open (`replay.whatif.world`). A container or hook with only a known
-bound ends just after it in the best case, and never by itself in the worst. Results that agree are certain;
-totals are the interval between the runs. It is no guarantee for every mixture of the unknown times.
-Without changes both runs are the record, event by event (`Comparison.is_same`).
+A container or hook with only a known bound ends just after it in the best case, and never by itself in the
+worst. Results that agree are certain; totals are the interval between the runs, no guarantee for every
+mixture. Without changes both runs are the record, event by event (`Comparison.is_same`).
 """
 
 from __future__ import annotations

@@ -74,7 +74,6 @@ SIGNALLED_EXIT_CODE = 128
 
 
 def found_gone(uid: str, container: str, end: ExitStatus) -> ContainerExited:
-    """The end of a container that is no longer there."""
     code = end.exit_code
     return ContainerExited(uid=uid, container=container, exit_code=code, gone=code is None, lost=end.lost)
 

@@ -548,7 +548,6 @@ def final_status(
                 api.make_condition(before, kind, "False", unready, "", **tracked)
                 for kind in UNREADY_CONDITIONS
             ),
-            # A rejected pod was not disrupted.
             *([] if reason == REJECT_REASON else [api.disruption_target(before, **tracked)]),
         ],
     }

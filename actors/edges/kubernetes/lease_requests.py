@@ -51,7 +51,6 @@ class Requests(msgspec.Struct, frozen=True, omit_defaults=True):
         return found.by if found is not None else ""
 
     def pauses_text(self, node: str = ALL) -> str:
-        """Every pause, or the pauses of one node; empty without one."""
         found = [
             f"{name or 'every node'} by {each.by}" + (f" ({each.why})" if each.why else "")
             for name, each in sorted(self.pause.items())

@@ -461,7 +461,6 @@ class WorkView:
         return self._pods_in(("node", node))
 
     def siblings(self, owner: str) -> list[PodView]:
-        """All pods of the owner (`owner_of`), by name."""
         return self._pods_in(("owner", owner))
 
     def attachments_of(self, node: str) -> list[AttachmentView]:

@@ -1,7 +1,7 @@
 """Between a command and the shell: exit codes, and errors as one line with their cure.
 
-A wrong request ends with 2, one line on standard error and no change. An unexpected error ends with 1 and a
-line that names it; ``EBBTIDE_DEBUG=1`` shows its traceback.
+A wrong request ends with 2 and no change, an unexpected error with 1; ``EBBTIDE_DEBUG=1`` shows its
+traceback.
 """
 
 from __future__ import annotations
@@ -102,11 +102,9 @@ def warn_of_wide_bounds() -> None:
 
 
 def _line_and_code(error: Exception) -> tuple[str, int]:
-    """The error in one line with its cure, and its exit code."""
     if isinstance(error, Refused):
         return error.format_message(), error.code
     if isinstance(error, click.UsageError):
-        # Click's message in our style, with the command's help.
         text = error.format_message().rstrip(".").replace("a valid integer range", "a whole number")
         text = re.sub(r"\. Did you mean (.+)\?$", r" (did you mean \1?)", text)
         path = error.ctx.command_path if error.ctx else "ebbtide"
@@ -159,7 +157,6 @@ def unreadable(error: Exception) -> str:
 
 
 def say(text: str) -> None:
-    """One line on standard error."""
     # Late: it imports the events, and most runs print none.
     from ebbtide.events.record.format import visible
 

@@ -1,9 +1,8 @@
 """Opens journals for a command: one by its locations, or the journals of many nodes together.
 
 A command reads all usable records, reports the rest, and ends with the verdict's exit code.
-
-``configmaps:NAMESPACE/NODE`` names a journal of outages in the API server. It is read once, into memory, with
-kubectl's credentials; nothing is written.
+``configmaps:NAMESPACE/NODE`` names a journal of outages in the API server, read once, into memory, with
+kubectl's credentials.
 """
 
 from __future__ import annotations
@@ -110,7 +109,6 @@ def stored_source(place: Path) -> Source:
 
 
 def refuse_following(journals: tuple[Path, ...]) -> None:
-    """A journal in the API server is read once. Raises Refused."""
     for place in journals:
         if is_stored(place):
             raise Refused(f"{place} is read once, and cannot be followed: leave -f out, and ask again")

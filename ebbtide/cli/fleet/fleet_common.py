@@ -104,7 +104,6 @@ class Problem(Struct, frozen=True, kw_only=True, rename="camel"):
 
     @classmethod
     def of(cls, answer: FleetAnswer, shutdown: str = "", *, state: str = "", why: str = "") -> Problem:
-        """``state`` and ``why``: in place of the answer's."""
         return cls(
             node=answer.node,
             shutdown=shutdown or None,

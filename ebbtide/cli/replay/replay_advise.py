@@ -1,8 +1,4 @@
-"""``ebbtide replay advise``: the smallest periods that save every pod.
-
-For each wave and workload: the needed time; also pods that the periods do not save, and the configuration to
-paste.
-"""
+"""``ebbtide replay advise``: the smallest periods that save every pod."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """``ebbtide replay timeline``: a shutdown, one line per transition; or one pod's story, in sentences.
 
-In a pipe the columns have a fixed width, so that two timelines can be compared by diff. On a terminal they
-fit: spare columns go, long names are shortened in the middle, and long texts continue below themselves.
+In a pipe the columns have a fixed width, for diff. On a terminal they fit: spare columns go, long names are
+shortened in the middle, and long texts continue below themselves.
 """
 
 from __future__ import annotations
@@ -174,8 +174,7 @@ def _follow(
             if not transitions.episode:
                 transitions.episode = next((raw.episode for raw in batch.records if raw.episode > after), 0)
             yield transitions.lines(batch)
-            # Ends at the release of the lock or at the last event: after the release the machine goes down,
-            # and later records mostly do not arrive here.
+            # Ends at the release of the lock or at the last event: later records mostly do not arrive here.
             if transitions.episode and any(
                 raw.tag in CLOSING_TAGS or (raw.tag == OrderEnded.__name__ and RELEASE_KEY in raw.payload)
                 for raw in batch.records

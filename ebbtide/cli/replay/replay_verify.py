@@ -118,7 +118,6 @@ HEAD_CODES: dict[HeadState, int] = {"there": DONE, "other": CORRUPT, "gone": NOT
 
 
 def head_sentence(noted: NotedHead, result: Verification) -> str:
-    """The result for a noted head."""
     what = "trace id" if noted.of_trace else "hash"
     first, last = result.verdict.first_seq, result.verdict.end.seq
     if result.noted_seq:

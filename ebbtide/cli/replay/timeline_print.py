@@ -118,7 +118,6 @@ class LinePrinter:
         heading = ""
         if date != self._date:
             names = [date, *(column.heading for column in COLUMNS[1:])]
-            # Without its column the date is above the words.
             words = WORDS_HEADING if TIME in self._columns else f"WHAT, on {date} UTC"
             heading = self._paint("heading", self._prefix(names) + words) + "\n"
             self._date = date
