@@ -33,9 +33,7 @@ Examples:
 
 
 @click.command(epilog=EPILOG)
-@paths_option(
-    "Count this journal instead of asking the daemon; repeatable if a failing disk made it move."
-)
+@paths_option("Count this journal instead of asking the daemon; repeatable if a failing disk made it move.")
 @runtime_option
 @output_option("prometheus", "json")
 def metrics(journals: tuple[Path, ...], runtime: Path, output: str) -> int:

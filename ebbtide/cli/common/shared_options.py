@@ -249,8 +249,8 @@ def paths_option(text: str, option: str = "--journal", name: str = "journals") -
 
 #: Places of one journal, after it moved.
 journals_option = paths_option(
-    "A directory of the journal, or a packed one; repeatable, where a failing disk made it move. Of"
-    " outages also configmaps:NAMESPACE/NODE, by the Node's name or UID."
+    "A journal's directory, or a packed journal; repeatable if a failing disk made it move. For outages"
+    " also configmaps:NAMESPACE/NODE (the Node's name or UID)."
     f"  [default: {JOURNAL_PATH} and the configured fallbacks]",
 )
 #: Each place may have another node's journal (`JournalPool`).

@@ -51,7 +51,9 @@ Sending a shutdown again is harmless: each span has the same id and bytes.
 
 
 @shared_options.episode_verb("otlp", OTLP_EPILOG, "table", "json")
-@click.option("--endpoint", default=None, metavar="URL", help="The back end; /v1/traces is added if it is missing.")
+@click.option(
+    "--endpoint", default=None, metavar="URL", help="The back end; /v1/traces is added if it is missing."
+)
 @click.option(
     "--protocol", type=click.Choice(("http/protobuf", "grpc")), default=None, help="[default: http/protobuf]"
 )
