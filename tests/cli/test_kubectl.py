@@ -48,7 +48,7 @@ def test_without_a_kubeconfig_or_with_another_context(
     config = tmp_path / "config"
     config.write_text(json.dumps({"current-context": "a", "contexts": [], "clusters": [], "users": []}))
     for words, said in (
-        (["--kubeconfig", str(tmp_path / "none")], "which is no file"),
+        (["--kubeconfig", str(tmp_path / "none")], "no kubeconfig file"),
         (["--kubeconfig", str(config), "--context", "there"], "it has no context 'there'"),
     ):
         assert guarded(["status", "node-1", *words], plugin, "kubectl ebbtide") in (1, 2)

@@ -12,7 +12,7 @@ from ebbtide.cli.common.shared_options import need_command
 
 SECTIONS: dict[str, dict[str, Entry]] = {
     "Run it": {
-        "run": Entry("outage:run", "The controller: watch, prove, taint, follow, take the taint back."),
+        "run": Entry("outage:run", "The controller: watch, prove, taint, follow, remove the taint."),
     },
     "See what it does": {
         "ls": Entry("outage.outage_status:ls", "The open outages of all nodes."),
@@ -22,10 +22,10 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "explain": Entry("outage.outage_explain:explain", "Why a pod is still Terminating."),
         "doctor": Entry("outage.outage_doctor:doctor", "Would an outage of each node be recovered?"),
     },
-    "Have a say": {
-        "declare": Entry("outage.outage_declare:declare", "That a machine is off: one kind of proof."),
+    "Tell the controller": {
+        "declare": Entry("outage.outage_declare:declare", "A machine is off (a proof), or it runs."),
         "pause": Entry("outage.outage_requests:pause", "No taint and no power-off, of one node or of all."),
-        "close": Entry("outage.outage_requests:close", "Wait for nothing that still hangs."),
+        "close": Entry("outage.outage_requests:close", "Stop waiting for what still hangs."),
     },
 }
 

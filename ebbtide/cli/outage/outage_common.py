@@ -120,7 +120,7 @@ def chosen_kubeconfig(given: str | None) -> Path | None:
     if in_a_pod() and not named:
         return None
     places = ", ".join(named) or "~/.kube/config"
-    raise Refused(f"the kubeconfig is {places}, which is no file: name one with --kubeconfig PATH")
+    raise Refused(f"no kubeconfig file {places}: name one with --kubeconfig PATH")
 
 
 kubeconfig_option = click.option(
@@ -147,7 +147,7 @@ class Cluster:
                 method, path, body=body, content_type=content_type, seconds_max=ANSWER_SECONDS_MAX
             )
         except Unanswered as error:
-            raise Refused(f"the API server does not answer: {error}") from None
+            raise Refused(f"cannot ask the API server: {error}") from None
 
     async def one(self, path: str, kind: type[T]) -> T | None:
         """None: it does not exist. Raises Refused."""
@@ -171,7 +171,7 @@ class Cluster:
                 ask, partial(listed_path, path, **fields), decoder, project, PART_OBJECTS
             )
         except Unanswered as error:
-            raise Refused(f"the API server does not answer: {error}") from None
+            raise Refused(f"cannot ask the API server: {error}") from None
         return found
 
 

@@ -103,7 +103,7 @@ class Statement(msgspec.Struct, omit_defaults=True, kw_only=True):
 @click.option(
     "--withdraw",
     is_flag=True,
-    help="Take back that it is off (--off may be left out); with --alive, that it runs.",
+    help="Withdraw the statement that it is off; with --alive, that it runs.",
 )
 @kubeconfig_option
 @output_option("table", "json")

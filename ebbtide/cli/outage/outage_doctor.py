@@ -54,7 +54,8 @@ Examples:
 
 
 Management controllers and clouds are asked from here, with the credentials that the configuration names: run
-it where these files are, best in the controller's pod. Only looks. Exit code 1: a finding is critical.
+it where these files are, best in the controller's pod. It changes no object. Exit code 1: a finding is
+critical.
 """
 
 

@@ -713,7 +713,7 @@ Examples:
 
 
 Reads pods, Nodes, leases, PersistentVolumes and their claims, and VolumeAttachments; names objects that you
-may not read. Exit code 1: something hangs.
+may not read. Exit code 1: an object hangs.
 """
 
 

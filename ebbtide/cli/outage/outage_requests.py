@@ -61,15 +61,15 @@ Examples:
   ebbtide outage close worker-2 --why "db was scaled down in the meantime"
 
 
-Nothing that hangs is waited for any more. The outage ends now if its node is back or its Node is gone, else
-with that. Of a node that was proved off and runs, our taints are removed once it is Ready: first check its
-volumes. Needs get and patch of the controller's Lease.
+The controller stops waiting for what hangs. The outage ends now if its node is back or its Node is gone, else
+when that happens. If the node was proved off and runs, our taints are removed once it is Ready: check its
+volumes first. Needs get and patch of the controller's Lease.
 """
 
 
 @click.command(epilog=PAUSE_EPILOG)
 @click.argument("node", type=NODE_NAME, required=False)
-@click.option("--why", default="", metavar="TEXT", help="For the other people: on the Lease.")
+@click.option("--why", default="", metavar="TEXT", help="The reason, for other people: stored on the Lease.")
 @by_option
 @click.option("--withdraw", is_flag=True, help="End this pause.")
 @kubeconfig_option
@@ -116,7 +116,7 @@ def pause(
 @namespace_option
 @output_option("table", "json")
 def close(node: str, why: str, by: str | None, kubeconfig: Path | None, namespace: str, output: str) -> int:
-    """Close a node's outage: wait for nothing that still hangs."""
+    """Close a node's outage: stop waiting for what still hangs."""
     if not why.strip():
         raise Refused("--why is empty: name the reason, for the record")
     asked = _request(kubeconfig, by, why)

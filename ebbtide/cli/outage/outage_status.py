@@ -435,7 +435,7 @@ Examples:
   ebbtide outage ls --all -o json | jq -r '.outages[].outcome'
 
 
-Begins with the controller that leads, and with why its record is behind the cluster. Read from its
+The first lines name the leading controller, and why its record is behind the cluster. Read from its
 journals; only --all reads those without an open outage. A journal that cannot be read to its end may hide
 one: it is named, and the exit code is 4 (torn), 5 (corrupt) or 6 (written by another version).
 """
