@@ -314,7 +314,7 @@ def overridden_cure(path: str) -> str:
         # A package would bring its own file back; the copy in /etc hides it.
         edit = f"mkdir -p {DROP_IN_FOLDERS[0]} && sed {line} {shlex.quote(path)} > {shlex.quote(copy)}"
     return (
-        f"{path} is read after our {DROP_IN_NAME}: take its InhibitDelayMaxSec out, with `{edit}`, and then "
+        f"{path} is read after our {DROP_IN_NAME}: remove its InhibitDelayMaxSec with `{edit}`, and then "
         "`systemctl kill -s HUP systemd-logind`"
     )
 
@@ -344,10 +344,10 @@ def ways_around_logind(snapshot: Snapshot) -> Findings:
     bus = snapshot.bus
     digits = bus.systemd.split(".")[0].split("~")[0].split(" ")[0] if bus is not None else ""
     if digits.isascii() and digits.isdecimal() and 0 < int(digits) < SYSTEMD_MIN:
-        message = f"systemd {digits}: root's 'shutdown -h now' and 'reboot' go around logind (systemd#22058)"
+        message = f"systemd {digits}: root's 'shutdown -h now' and 'reboot' bypass logind (systemd#22058)"
         yield warning("systemd-old", message, f"use 'systemctl poweroff', or systemd {SYSTEMD_MIN} or newer")
     if bus is not None and bus.power_key == "ignore":
-        message = "logind ignores the power key: people will hold it down, and no signal comes"
+        message = "logind ignores the power key: users hold it down, which cuts the power without a signal"
         cure = "set HandlePowerKey=poweroff in logind.conf; 'systemctl kill -s HUP systemd-logind'"
         yield warning("power-key-ignored", message, cure)
 
@@ -475,7 +475,7 @@ def packages_and_mode(snapshot: Snapshot) -> Findings:
 _KUBELET_TOO: dict[str, tuple[Level, str, str]] = {
     "api": ("critical", "mode api does not arm beside it", f"{_KUBELET_OFF}, or use mode observe"),
     "cri": ("critical", "mode cri does not arm beside it", f"{_KUBELET_OFF}, or use mode observe"),
-    "auto": ("note", "mode auto only looks on (observe)", f"{_KUBELET_OFF}, if Ebbtide is to end the pods"),
+    "auto": ("note", "mode auto only observes", f"{_KUBELET_OFF}, if Ebbtide is to end the pods"),
     "process": ("warning", "both would end the same pods", _KUBELET_OFF),
 }
 
@@ -495,7 +495,7 @@ def kubelet_graceful_shutdown(snapshot: Snapshot) -> Findings:
         return
     asks = node.kubelet.grace_ns
     if mode == "observe":
-        why = "it may have met a logind that was going down already, and never tries again"
+        why = "it may have started during a shutdown, and never tries again"
         if asks == 0:
             why = "its graceful shutdown is off"
         elif asks is not None and bus.grant_ns < asks:

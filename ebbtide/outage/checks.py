@@ -161,7 +161,7 @@ def controller(seen: ClusterCheck) -> Findings:
         yield note("no-configuration", text, "name the controller's with --config FILE")
     if seen.configuration.dry_run:
         text = "the configuration has dryRun: the controller decides and records, and changes nothing"
-        yield warning("dry-run", text, "set dryRun to false when its records are what you want")
+        yield warning("dry-run", text, "set dryRun: false once its records are right")
     if seen.configuration.effect == "NoSchedule":
         text = "the effect is NoSchedule: pods that are not Terminating already are not deleted"
         yield note("no-schedule", text, "set effect to NoExecute, unless another component deletes the pods")
@@ -177,12 +177,12 @@ def controller(seen: ClusterCheck) -> Findings:
 
 def other_controllers(seen: ClusterCheck) -> Findings:
     if foreign := named(node.name for node in seen.nodes if node.view.taint == "other"):
-        text = f"{foreign} has another controller's out-of-service taint: ours stands aside there"
+        text = f"{foreign} has another controller's out-of-service taint: the controller only records there"
         cure = "find out who sets it, and let one controller do it; remove it when the node is back"
         yield warning("other-taint", text, cure)
     if groups := named(group for group in seen.groups if group.endswith("medik8s.io")):
         text = f"another remediator is installed ({groups}): it may set the same taint, or restart nodes"
-        cure = "let one of both act for a node: pools by nodeSelector here, its own selector there"
+        cure = "let only one of them act on a node: pools by nodeSelector here, its own selector there"
         yield note("other-remediator", text, cure)
     if seen.unread:
         text = f"a pool believes other remediators, and {seen.account} may not: {'; '.join(seen.unread)}"
@@ -286,7 +286,7 @@ def sources(seen: ClusterCheck) -> Findings:
             if each.error:
                 cure = "look at its address, its credentials, and the network policy of the controller's pods"
                 level: Level = "warning" if answered else "critical"
-                yield Finding(level, "source-unreachable", f"{source} is of no use: {each.error}", cure)
+                yield Finding(level, "source-unreachable", f"{source} proves nothing: {each.error}", cure)
             elif each.identity_kind == "none":
                 cure = "use another source: it has no usable UUID"
                 yield critical("source-no-identity", f"{source} does not say which machine it is about", cure)
@@ -300,7 +300,7 @@ def sources(seen: ClusterCheck) -> Findings:
                 yield critical("source-lies", text, "do not use it: two nodes would write the same data")
         if node.alive:
             text = f"{node.alive} has declared that {node.name} lives: no proof counts while that is in force"
-            cure = f"if it is over, take it back: ebbtide outage declare {node.name} --alive --withdraw"
+            cure = f"if that is over, withdraw it: ebbtide outage declare {node.name} --alive --withdraw"
             yield Finding("note" if node.ready else "warning", "declared-alive", text, cure)
 
 
