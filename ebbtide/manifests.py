@@ -246,13 +246,10 @@ class ObjectMetadata(ObjectPart, frozen=True):
         return self.name or self.generate_name.rstrip("-.")
 
 
-_Texts = dict[str, Annotated[str, _WORD]]
-
-
 class Metadata(ObjectMetadata, frozen=True):
     uid: Annotated[str | None, _UID] = None
-    labels: _Texts = {}
-    annotations: _Texts = {}
+    labels: dict[str, Annotated[str, _WORD]] = {}
+    annotations: dict[str, Annotated[str, _WORD]] = {}
     deletion_timestamp: Annotated[str | None, Kind("a time such as 2026-01-31T12:00:00Z", _time)] = None
     deletion_grace_period_seconds: Annotated[int | None, Meta(ge=0, le=2**63 - 1)] = None
 

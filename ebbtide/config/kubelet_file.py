@@ -203,7 +203,8 @@ def read_kubelet(
     for path, part, known, then in parts:
         for key in (each for each in part.fields if each not in known):
             error = unknown(path, key, known, part.get(key).line)
-            notes.append(Note("kubelet-lenient", error.line, f"{error.message} {then}"))
+            code = "kubelet-gates" if then is stopped else "kubelet-lenient"
+            notes.append(Note(code, error.line, f"{error.message} {then}"))
     needing = [each for each in NEEDING_GATES if gates.get(each).value is not False]
     if gates.get(GATE).value is False and gates.get("AllBeta").value is not False and needing:
         message = f"a kubelet of v1.37 does not start with {GATE}: false while {' and '.join(needing)} are on"

@@ -39,12 +39,12 @@ class Cause(NamedTuple):
 
 
 class CauseRow(NamedTuple):
-    """``find`` returns the detail (or ""), or None if this is not the cause."""
+    """``find`` returns the detail, or True without one; None or False: this is not the cause."""
 
     code: str
     fates: tuple[PodOutcome, ...]
     text: str
-    find: Callable[[shutdown_record.PodRecord], str | None]
+    find: Callable[[shutdown_record.PodRecord], str | bool | None]
 
 
 def _stop_refusal(pod: shutdown_record.PodRecord) -> str | None:
@@ -59,12 +59,6 @@ def _delete_refusal(pod: shutdown_record.PodRecord) -> str | None:
 
 def _kill_refusal(pod: shutdown_record.PodRecord) -> str | None:
     return next((each.kill_refusal for each in pod.containers if each.kill_refusal), None)
-
-
-def _where(
-    holds: Callable[[shutdown_record.PodRecord], bool],
-) -> Callable[[shutdown_record.PodRecord], str | None]:
-    return lambda pod: "" if holds(pod) else None
 
 
 def ignored_stop(pod: shutdown_record.PodRecord) -> bool:
@@ -116,7 +110,7 @@ BAD_FATES: tuple[PodOutcome, ...] = (*_KILLED, *_FAILED, *_UNKNOWN)
 
 def _unknown(code: str, words: str) -> CauseRow:
     """Found by the actors' text: the rest of the reason has names."""
-    return CauseRow(code, _UNKNOWN, words, _where(lambda pod: words in pod.reason))
+    return CauseRow(code, _UNKNOWN, words, lambda pod: words in pod.reason)
 
 
 #: The first row that holds is the cause: first a refused request, then the pod's behaviour, then too little
@@ -125,25 +119,20 @@ CAUSES: tuple[CauseRow, ...] = (
     CauseRow("stop-refused", BAD_FATES, "the stop signal was not sent", _stop_refusal),
     CauseRow("delete-refused", BAD_FATES, "the API server did not take the delete", _delete_refusal),
     CauseRow("kill-refused", _FAILED, "SIGKILL failed", _kill_refusal),
-    CauseRow("outlived-kill", _FAILED, "still there after SIGKILL", lambda pod: ""),
-    CauseRow(
-        "hurried",
-        _KILLED,
-        "a person asked not to wait for it",
-        _where(lambda pod: pod.hurried_ns is not None),
-    ),
-    CauseRow("killed-elsewhere", _KILLED, "SIGKILL from elsewhere", _where(_killed_elsewhere)),
+    CauseRow("outlived-kill", _FAILED, "still there after SIGKILL", lambda pod: True),
+    CauseRow("hurried", _KILLED, "a person asked not to wait for it", lambda pod: pod.hurried_ns is not None),
+    CauseRow("killed-elsewhere", _KILLED, "SIGKILL from elsewhere", _killed_elsewhere),
     CauseRow(
         "hook-overran",
         _KILLED,
         "the preStop hook had not ended when the grace was over",
-        _where(lambda pod: any(hook.result == "timed-out" for hook in pod.hooks)),
+        lambda pod: any(hook.result == "timed-out" for hook in pod.hooks),
     ),
-    CauseRow("signal-ignored", _KILLED, "the first process ignores the stop signal", _where(ignored_stop)),
+    CauseRow("signal-ignored", _KILLED, "the first process ignores the stop signal", ignored_stop),
     CauseRow("stop-slow", _KILLED, "the runtime was slow to send the stop signal", _slow_stop),
-    CauseRow("time-cut", _KILLED, "had less time than its spec asks for", _where(_had_less)),
-    CauseRow("grace-over", _KILLED, "had not ended when the grace was over", lambda pod: ""),
-    CauseRow("no-fate", _UNKNOWN, "no fate on record", _where(lambda pod: not pod.reason)),
+    CauseRow("time-cut", _KILLED, "had less time than its spec asks for", _had_less),
+    CauseRow("grace-over", _KILLED, "had not ended when the grace was over", lambda pod: True),
+    CauseRow("no-fate", _UNKNOWN, "no fate on record", lambda pod: not pod.reason),
     _unknown("still-running", "still running when the lock was released"),
     _unknown("end-unseen", "gone, end not seen"),
     _unknown("exit-unknown", "ended under the kubelet, exit code not known"),
@@ -160,9 +149,9 @@ CAUSE_CODES = tuple(row.code for row in CAUSES)
 def cause_of(pod: shutdown_record.PodRecord) -> Cause | None:
     """Why it did not end by itself; None: it did, or was not to end. A pod without a fate is unknown."""
     for row in CAUSES:
-        detail = row.find(pod) if pod.fate in row.fates else None
-        if detail is not None:
-            return Cause(row.code, row.text, detail)
+        found = pod.fate in row.fates and row.find(pod)
+        if found is not None and found is not False:
+            return Cause(row.code, row.text, "" if found is True else found)
     return None
 
 

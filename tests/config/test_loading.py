@@ -221,7 +221,7 @@ def codes(found: Loaded) -> list[str]:
      "kubelet-lenient"),
     ("shutdownGracePeriod: 30s\nShutdownGracePeriod: 9s", {0: 30}, "kubelet-lenient"),
     ("shutdownGracePeriod: 30s\nshutdownGracePeriodSeconds: 9", {0: 30}, "kubelet-lenient"),
-    ("shutdownGracePeriod: 30s\nfeatureGates: {GracefulNodeShutDown: false}", {0: 30}, "kubelet-lenient"),
+    ("shutdownGracePeriod: 30s\nfeatureGates: {GracefulNodeShutDown: false}", {0: 30}, "kubelet-gates"),
     ("shutdownGracePeriodByPodPriority: [{priority: 1.0, shutdownGracePeriodSeconds: 1E3}]", {1: 1000}, ""),
     ("shutdownGracePeriodByPodPriority: [{priority: , shutdownGracePeriodSeconds: 5}]", {0: 5}, ""),
     ("shutdownGracePeriodByPodPriority: [{priority: 1, shutdownGracePeriodSeconds: 5}, ]\nx: ~", {1: 5}, ""),
