@@ -20,6 +20,9 @@ from tests.otel.delivery.test_otlp_requests import PARTIAL
 
 OWN = "apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\n"
 SECRET = "s3cret-word"
+GOLDEN_OUTAGE = Path(__file__).parents[1] / "golden" / "outage-v1"
+#: Less than the last frame of its first segment, the only one after the outage's end.
+TORN_BYTES = 20
 
 
 async def export(run: Run, journal: Path, *words: str) -> Ran:
@@ -57,6 +60,15 @@ async def test_a_shutdown_is_sent_and_told_of(run: Run, journal: Path) -> None:
         "reason": "",
     }
     assert collector.got[0].body == encode_traces(first.spans, first.resource)
+
+
+def test_a_copied_outage_has_its_whole_trace(run: Run, tmp_path: Path) -> None:
+    """The API server had stored each record, so the last step counts although no later frame shows it."""
+    segment = sorted(GOLDEN_OUTAGE.iterdir())[0]
+    (tmp_path / segment.name).write_bytes(segment.read_bytes()[:-TORN_BYTES])
+    _, out, _ = run("export", "otlp-json", "--journal", tmp_path, "-o", "-")
+    (resource,) = json.loads(out)["resourceSpans"]
+    assert resource["scopeSpans"][0]["spans"][-1]["name"] == "outage"
 
 
 async def test_the_standard_environment_is_enough(

@@ -214,6 +214,14 @@ class Controller:
         """It is on record. Raises AssertionError."""
         await self.until(lambda: events(self.records, kind), f"no {kind.__name__}")
 
+    async def waits(self, stage: Stage, reason: str) -> None:
+        """The outage waits for a reason with these words. Raises AssertionError."""
+
+        def told() -> bool:
+            return any(reason in each.reason for each in events(self.records, outage_events.OutageWaits)[-1:])
+
+        await self.until(told, f"the outage does not wait with {reason!r}")
+
     async def until(self, holds: Any, otherwise: str) -> None:
         """Wait until the record ``holds``. Raises AssertionError with its last state."""
 

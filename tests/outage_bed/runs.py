@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 import trio
 
+from tests.backends.backends import jaeger
+from tests.backends.compare import assert_same, shutdowns
 from tests.beds.rootfs import leaves
 from tests.node.csi.programs import Programs
+from tests.node.ebbtide import COMMAND
 from tests.node.programs import version
 from tests.outage_bed.actors import Actor, Controller, Hand
 from tests.outage_bed.scenarios import CONTROLLER, SCENARIOS, Scenario
@@ -26,7 +31,10 @@ def run(name: str, who: str, programs: Programs, kept: Path, moment_seconds: flo
     """
     failures: list[BaseException] = []
     try:
-        return trio.run(_run, name, who, programs, kept, moment_seconds)
+        row: Row = trio.run(_run, name, who, programs, kept, moment_seconds)
+        if (journal := kept / "journal").exists():
+            row["broken"] += traced(journal)
+        return row
     except* Exception as group:
         failures.extend(leaves(group))
     raise NotMade("; ".join(f"{type(each).__name__}: {each}"[:MESSAGE_CHARACTERS] for each in failures))
@@ -49,6 +57,22 @@ async def _run(name: str, who: str, programs: Programs, kept: Path, moment_secon
         (kept / "seen.txt").write_text("\n".join(made.told) + "\n")
     head = {"scenario": name, "actor": who, "broken": broken, "kubernetes": version()}
     return head | row | {"took": round(time.monotonic() - began)}
+
+
+def traced(journal: Path) -> list[str]:
+    """Empty if Jaeger returns each of the journal's outages, span by span as projected."""
+    found = []
+    with tempfile.TemporaryDirectory(prefix="ebbtide-jaeger.") as folder, jaeger(Path(folder)) as backend:
+        for number, outage in enumerate(reversed(shutdowns(journal)), 1):
+            argv = [*COMMAND, "export", "otlp", f"-{number}", f"--journal={journal}"]
+            subprocess.run([*argv, f"--endpoint={backend.http}"], check=True, capture_output=True, text=True)
+            try:
+                wanted = len(outage.own)
+                kept = backend.wait(outage.trace_id, lambda kept, wanted=wanted: kept.count >= wanted)  # type: ignore[misc]
+                assert_same(kept, outage)
+            except AssertionError as error:
+                found.append(f"the trace of {outage.trace_id}: {error}"[:MESSAGE_CHARACTERS])
+    return found
 
 
 def judge(made: Stage, scenario: Scenario) -> list[str]:

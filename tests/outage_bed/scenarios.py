@@ -17,8 +17,8 @@ from tests.node.csi.storage import ATTACHMENTS, claim
 from tests.node.ebbtide import Daemon
 from tests.node.pods import PODS
 from tests.node.shutdowns import CLASSES, PRIORITIES, power_off
-from tests.outage_bed.actors import Actor, Controller, part_of
-from tests.outage_bed.stage import KEY, LOST, NODES, Stage
+from tests.outage_bed.actors import Actor, Controller, events, part_of
+from tests.outage_bed.stage import KEY, LOST, NODES, OTHER, Stage
 from tests.outage_bed.work import CLAIMS, DEPLOYMENTS, STATEFUL_SETS, bare_pod, deployment, stateful_set
 
 HAND, CONTROLLER, NOBODY = "hand", "controller", "nobody"
@@ -28,6 +28,7 @@ SOON = {"node-monitor-grace-period": "15s", "node-monitor-period": "1s"}
 NO_FORCE = {"disable-force-detach-on-timeout": "true"}
 TOLERATES = [{"key": KEY, "operator": "Exists"}]
 WEB = f"{PODS}/web-0"
+ZONE = "topology.kubernetes.io/zone"
 #: Longer than the collector's round and the attacher's slowest retry.
 NOTHING_SECONDS = 30
 #: So many lines of each that writes.
@@ -428,6 +429,134 @@ async def leader_killed(stage: Stage, actor: Controller) -> None:
     await actor.closes(stage, "recovered")
 
 
+# --- people, and other controllers --------------------------------------------------------------------
+
+
+async def held(stage: Stage, actor: Actor) -> None:
+    """Out of service, with a volume that the driver does not let go."""
+    await begin(stage, actor)
+    stage.storage.fault("ControllerUnpublishVolume", "fail")
+    await stage.cut()
+    await actor.cure(stage)
+
+
+async def taint_removed(stage: Stage, actor: Controller) -> None:
+    """A person removes the taint. Only a declaration sets it again, in the same outage."""
+    await held(stage, actor)
+    await stage.taint("")
+    await actor.waits(stage, "another client has removed our taint")
+    await never_tainted(stage)
+    await stage.person("declare", LOST, "--off", "--yes")
+    await stage.until_tainted()
+    stage.mark("declared off")
+    stage.storage.fault("ControllerUnpublishVolume")
+    await stage.recovered("web")
+    await returns(stage, actor)
+    await actor.closes(stage, "recovered")
+    assert len(events(actor.records, outage_events.OutageBegan)) == 1, "a second outage began"
+
+
+async def node_deleted(stage: Stage, actor: Controller) -> None:
+    """A person deletes the Node in mid-outage; the record follows pods and volumes to their end. The machine
+    returns as another Node of that name, which is no part of the outage.
+    """
+    await held(stage, actor)
+    await stage.bed.api.delete(f"{NODES}/{LOST}")
+    stage.mark("Node deleted")
+    (name,) = stage.attachments
+    await nothing_happens(stage, f"{ATTACHMENTS}/{name}")
+    stage.storage.fault("ControllerUnpublishVolume")
+    await stage.recovered("web")
+    await actor.closes(stage, "node-deleted")
+    await stage.machine.on()
+    await stage.is_back()
+    await never_tainted(stage)
+    assert len(events(actor.records, outage_events.OutageBegan)) == 1, "a second outage began"
+
+
+async def node_deleted_first(stage: Stage, actor: Controller) -> None:
+    """An autoscaler deletes the Node before there is a proof."""
+    stage.bmcs.reachable = False
+    await begin(stage, actor)
+    await stage.cut()
+    await stage.not_ready()
+    await actor.tells(stage, outage_events.OutageBegan)
+    await stage.bed.api.delete(f"{NODES}/{LOST}")
+    stage.mark("Node deleted")
+    await stage.recovered("web", FORCED_SECONDS)
+    await actor.closes(stage, "node-deleted")
+
+
+async def same_boot_first(stage: Stage, actor: Controller) -> None:
+    """The management controller is wrong, and the node is back in the same boot before the taint."""
+    await begin(stage, actor)
+    stage.bmcs.lie(stage.machine, "Off")
+    await stage.cut(stage.machine.leave_network)
+    await actor.tells(stage, outage_events.ProofAccepted)
+    await stage.machine.join_network()
+    stage.mark("network back")
+    await actor.closes(stage, "false-alarm")
+    await never_tainted(stage)
+    assert not events(actor.records, outage_events.OutOfService)
+
+
+async def one_zone(stage: Stage, actor: Controller) -> None:
+    """The work fits only the lost node's zone: its successor waits for the node, and nothing else does."""
+    for node, zone in ((LOST, "a"), (OTHER, "b")):
+        await stage.bed.api.patch(f"{NODES}/{node}", {"metadata": {"labels": {ZONE: zone}}})
+    await begin(stage, actor, nodeSelector={ZONE: "a"})
+    await stage.cut()
+    await actor.cure(stage)
+    await stage.bed.api.until(WEB, lambda pod: pod["metadata"]["uid"] not in stage.pods)
+    (name,) = stage.attachments
+    await stage.gone(f"{ATTACHMENTS}/{name}")
+    assert not (await stage.bed.api.get(WEB))["spec"].get("nodeName")
+    await returns(stage, actor)
+    await stage.running("web", (LOST,))
+    await actor.closes(stage, "recovered")
+
+
+async def scaled_down(stage: Stage, actor: Controller) -> None:
+    """The owner is scaled to 0 in mid-outage: no successor is waited for."""
+    await held(stage, actor)
+    await stage.bed.api.patch(f"{STATEFUL_SETS}/web", {"spec": {"replicas": 0}})
+    stage.mark("scaled to 0")
+    stage.storage.fault("ControllerUnpublishVolume")
+    await actor.tells(stage, outage_events.WorkRecovered)
+    await returns(stage, actor)
+    await actor.closes(stage, "recovered")
+
+
+async def paused(stage: Stage, actor: Controller) -> None:
+    """A person pauses the controller: no taint until the pause ends."""
+    await begin(stage, actor)
+    await stage.person("pause", LOST, "--why=a firmware update")
+    await stage.cut()
+    await stage.not_ready()
+    await actor.waits(stage, "paused")
+    await never_tainted(stage)
+    await stage.person("pause", LOST, "--withdraw")
+    stage.mark("pause ended")
+    await actor.cure(stage)
+    await stage.recovered("web")
+    await returns(stage, actor)
+    await actor.closes(stage, "recovered")
+
+
+async def closed_by_hand(stage: Stage, actor: Controller) -> None:
+    """A finalizer that no controller removes: a person closes the outage, and it ends with the return."""
+    await begin(stage, actor)
+    await stage.bed.api.patch(WEB, {"metadata": {"finalizers": ["example.test/keep"]}})
+    await stage.cut()
+    await actor.cure(stage)
+    await actor.explains(stage, "example.test/keep")
+    await stage.person("close", LOST, "--why=its controller was uninstalled")
+    await returns(stage, actor)
+    await actor.closes(stage, "recovered")
+    (closed,) = events(actor.records, outage_events.OutageClosed)
+    assert closed.unrecovered, "the record does not name what was left"
+
+
 ALONE = (CONTROLLER,)
 SCENARIOS: dict[str, Scenario] = {
     "defaults": Scenario(plain, controllers={}, seconds=140),
@@ -449,4 +578,12 @@ SCENARIOS: dict[str, Scenario] = {
     "cut-in-wave-2": Scenario(cut_in_wave_2, ALONE),
     "api-away": Scenario(api_away, seconds=220),
     "leader-killed": Scenario(leader_killed, ALONE, seconds=130),
+    "taint-removed": Scenario(taint_removed, ALONE, seconds=180),
+    "node-deleted": Scenario(node_deleted, ALONE, seconds=180),
+    "node-deleted-first": Scenario(node_deleted_first, ALONE, seconds=430),
+    "same-boot-first": Scenario(same_boot_first, ALONE, controllers={}, seconds=140),
+    "one-zone": Scenario(one_zone, ALONE),
+    "scaled-down": Scenario(scaled_down, ALONE),
+    "paused": Scenario(paused, ALONE, seconds=130),
+    "closed-by-hand": Scenario(closed_by_hand, ALONE),
 }

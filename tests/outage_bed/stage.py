@@ -6,6 +6,7 @@ The observer polls the API server and reads the array's files.
 from __future__ import annotations
 
 import contextlib
+import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
@@ -18,11 +19,12 @@ from tests.node.client import Object, Refused, condition
 from tests.node.csi import storage as csi
 from tests.node.csi.programs import Programs
 from tests.node.csi.storage import ATTACHMENTS, Call, Storage
+from tests.node.ebbtide import COMMAND
 from tests.node.machines import Machine, machine_bed
 from tests.node.pods import PODS, is_ready
 from tests.outage_bed import work
 from tests.outage_bed.bmcs import Bmcs, bmcs
-from tests.waiting import WATCHDOG_SECONDS
+from tests.waiting import WATCHDOG_SECONDS, until
 
 NODES = "/api/v1/nodes"
 LOST, OTHER = "node-1", "node-2"
@@ -173,6 +175,27 @@ class Stage:
             except Refused as error:
                 if error.code != 409:
                     raise
+
+    async def person(self, verb: str, *words: str) -> None:
+        """A person's `ebbtide outage`, with an administrator's rights. Raises AssertionError."""
+        argv = [*COMMAND, "outage", verb, *words, f"--kubeconfig={self.bed.kubeconfig}"]
+        done = await trio.to_thread.run_sync(
+            lambda: subprocess.run(argv, capture_output=True, text=True, timeout=WATCHDOG_SECONDS)
+        )
+        assert done.returncode == 0, f"outage {verb}: {done.stdout}{done.stderr}"
+        self.say(f"outage {verb} {' '.join(words)}")
+
+    async def gone(self, path: str) -> None:
+        """The object at that path is gone. Raises AssertionError."""
+
+        async def refused() -> bool:
+            try:
+                await self.bed.api.get(path)
+            except Refused as error:
+                return error.code == 404
+            return False
+
+        await until(refused, f"{path} stays")
 
     async def until_tainted(self, tainted: bool = True, seconds: float = WATCHDOG_SECONDS) -> None:
         await self.bed.api.until(

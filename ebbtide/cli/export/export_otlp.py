@@ -159,8 +159,8 @@ def spans_of_shutdown(journals: Sequence[Path], name: str) -> ShutdownSpans:
         ) from None
     # A power cut may remove a record that is not durable: the trace would then change.
     verdict = history.verdict
-    # Records from the API server are stored there, whatever the last frame has.
-    durable_seq = verdict.end.seq if any(map(shared_options.is_stored, journals)) else verdict.durable_seq
+    # The API server has stored each record of an outage, also of one that was copied from there.
+    durable_seq = verdict.end.seq if history.of_outages else verdict.durable_seq
     durable = [span for span in spans if span.seq <= durable_seq]
     return ShutdownSpans(episode, durable, resource, conclude(verdict))
 
