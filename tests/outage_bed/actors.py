@@ -35,6 +35,9 @@ ACCOUNT = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/ebbtide-outage"
 WORKLOAD = ("Deployment", "PodDisruptionBudget")
 KIND = {"apiVersion": "ebbtide/v1alpha1", "kind": "OutageConfiguration", "namespace": NAMESPACE}
 
+#: A person has removed our taint, and may declare the machine off again.
+REMOVED = "another client has removed our taint"
+
 E = TypeVar("E", bound=Event)
 
 
@@ -258,7 +261,8 @@ class Controller:
             len(events(records, outage_events.OutageBegan)),
             len(events(records, outage_events.OutOfService)),
         )
-        if taints > began:
+        removed = sum(REMOVED in each.reason for each in events(records, outage_events.OutageWaits))
+        if taints > began + removed:
             found.append(f"out of service {taints} times in {began} outages")
         if taints and not events(records, outage_events.ProofAccepted):
             found.append("out of service without a proof")

@@ -17,7 +17,7 @@ from tests.node.csi.storage import ATTACHMENTS, claim
 from tests.node.ebbtide import Daemon
 from tests.node.pods import PODS
 from tests.node.shutdowns import CLASSES, PRIORITIES, power_off
-from tests.outage_bed.actors import Actor, Controller, events, part_of
+from tests.outage_bed.actors import REMOVED, Actor, Controller, events, part_of
 from tests.outage_bed.stage import KEY, LOST, NODES, OTHER, Stage
 from tests.outage_bed.work import CLAIMS, DEPLOYMENTS, STATEFUL_SETS, bare_pod, deployment, stateful_set
 
@@ -444,7 +444,7 @@ async def taint_removed(stage: Stage, actor: Controller) -> None:
     """A person removes the taint. Only a declaration sets it again, in the same outage."""
     await held(stage, actor)
     await stage.taint("")
-    await actor.waits(stage, "another client has removed our taint")
+    await actor.waits(stage, REMOVED)
     await never_tainted(stage)
     await stage.person("declare", LOST, "--off", "--yes")
     await stage.until_tainted()

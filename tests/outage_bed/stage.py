@@ -225,8 +225,8 @@ class Stage:
         ]
         lost = [each for each in pods if each["metadata"]["uid"] in self.pods]
         hang = [each for each in attachments if each["metadata"]["name"] in self.attachments]
-        node = next(each for each in nodes if each["metadata"]["name"] == LOST)
-        if self._is_down:
+        node = next((each for each in nodes if each["metadata"]["name"] == LOST), None)
+        if self._is_down and node is not None:
             if condition(node, "Ready") != "True":
                 self.mark("NotReady")
             if any(map(_is_ours, node["spec"].get("taints") or [])):
@@ -236,6 +236,7 @@ class Stage:
                 self.mark("tainted")
             elif "tainted" in self.seconds:
                 self.mark("untainted")
+        if self._is_down:
             if any(each["metadata"].get("deletionTimestamp") for each in lost):
                 self.mark("Terminating")
             if self.pods and not lost:
