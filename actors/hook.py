@@ -579,18 +579,21 @@ def _describe_fate(state: PodState, now: int) -> tuple[d.PodOutcome, str]:
     if foreign:
         names = ", ".join(down.spec.name for down in foreign)
         return "killed", f"SIGKILL from elsewhere for {names}" + _hook_notes(downs)
-    unheard = [
-        down
-        for down in downs
-        if down.delegated and down.stop_since_ns and down.exit_code is None and not down.never_ran
-    ]
-    # The kubelet removed the container before its exit code was read.
-    if unheard and not any(down.exit_signal for down in unheard):
-        names = ", ".join(down.spec.name for down in unheard)
-        return "unknown", f"{names} ended under the kubelet, exit code not known"
     gone = ", ".join(down.spec.name for down in downs if down.end_unseen)
     if gone:
         return "unknown", f"{gone}: gone, end not seen{_hook_notes(downs)}"
+    unheard = [
+        down
+        for down in downs
+        if (down.delegated or state.deleted or _perhaps_deleted(state))
+        and down.stop_since_ns
+        and down.exit_code is None
+        and not down.never_ran
+    ]
+    # The kubelet removed the container before its exit code was read, perhaps after a SIGKILL of its own.
+    if unheard and not any(down.exit_signal for down in unheard):
+        names = ", ".join(down.spec.name for down in unheard)
+        return "unknown", f"{names} ended under the kubelet, exit code not known"
     lost = ", ".join(down.spec.name for down in downs if down.lost)
     if lost:
         return "unknown", f"{lost}: the runtime lost its end{_hook_notes(downs)}"
