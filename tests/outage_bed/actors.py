@@ -272,8 +272,9 @@ class Controller:
             unrecovered = " ".join(
                 n for each in events(records, outage_events.OutageClosed) for n in each.unrecovered
             )
+            labels = {each.pod.uid: each.pod.label for each in events(records, outage_events.PodLost)}
             for name in sorted(stage.hung):
-                if name not in followed and name not in unrecovered:
+                if name not in followed and labels.get(name, name) not in unrecovered:
                     found.append(f"nothing is on record of the end of {name}")
         return told(records), [line for line in found if line]
 
