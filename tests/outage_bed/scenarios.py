@@ -36,6 +36,8 @@ WRITES_SECONDS = 5
 AWAY_SECONDS = 120
 #: The attach-detach controller's timer and half a minute.
 FORCED_SECONDS = 390
+#: The collector deletes the pods of a missing Node after a minute; then the same timer.
+GONE_SECONDS = FORCED_SECONDS + 90
 #: A pod's default toleration and a minute.
 EVICTED_SECONDS = 360
 
@@ -467,7 +469,7 @@ async def node_deleted(stage: Stage, actor: Controller) -> None:
     await nothing_happens(stage, f"{ATTACHMENTS}/{name}")
     stage.storage.fault("ControllerUnpublishVolume")
     # Of a Node that is gone the attach-detach controller does not see the taint: its timer detaches.
-    await stage.recovered("web", FORCED_SECONDS)
+    await stage.recovered("web", GONE_SECONDS)
     await actor.closes(stage, "node-deleted")
     await stage.machine.on()
     await stage.is_back()
@@ -484,7 +486,7 @@ async def node_deleted_first(stage: Stage, actor: Controller) -> None:
     await actor.tells(stage, outage_events.OutageBegan)
     await stage.bed.api.delete(f"{NODES}/{LOST}")
     stage.mark("Node deleted")
-    await stage.recovered("web", FORCED_SECONDS)
+    await stage.recovered("web", GONE_SECONDS)
     await actor.closes(stage, "node-deleted")
 
 
@@ -581,7 +583,7 @@ SCENARIOS: dict[str, Scenario] = {
     "leader-killed": Scenario(leader_killed, ALONE, seconds=130),
     "taint-removed": Scenario(taint_removed, ALONE, seconds=180),
     "node-deleted": Scenario(node_deleted, ALONE, seconds=520),
-    "node-deleted-first": Scenario(node_deleted_first, ALONE, seconds=430),
+    "node-deleted-first": Scenario(node_deleted_first, ALONE, seconds=520),
     "same-boot-first": Scenario(same_boot_first, ALONE, controllers={}, seconds=140),
     "one-zone": Scenario(one_zone, ALONE),
     "scaled-down": Scenario(scaled_down, ALONE),
