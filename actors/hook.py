@@ -401,15 +401,15 @@ def note_exit(down: ContainerState, now: int, exited: f.ContainerExited) -> Cont
         cancel = d.CancelOrder(key=down.key("cut"), target=down.hook_key)
         down, ended = end_hook(down, now, "cancelled", why)
         decisions = [cancel, *ended]
-    # SIGKILL ended it only if the order is done: a container that SIGKILL does not find is reported gone
-    # first.
+    # Without an exit code SIGKILL ended it only if the order is done: the end of a container that SIGKILL does
+    # not find is reported first.
     unmet = down.killed and (down.kill_open or down.error != "")
     down = replace(
         down,
         phase="exited",
         exit_code=exited.exit_code,
         exit_signal=exited.signal,
-        end_unseen=exited.gone and unmet,
+        end_unseen=unmet and exited.exit_code is None and not exited.signal,
         lost=exited.lost,
     )
     return down, decisions
