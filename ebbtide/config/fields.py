@@ -157,7 +157,8 @@ class _Walker:
         for at, (name, each) in enumerate(node.value.items()):
             if known and name not in known:
                 self.mistakes.append(unknown(path, name, known, each.line))
-            elif each.value is not None:
+            # An entry without a value counts as absent, but a header without one has misplaced quotes.
+            elif each.value is not None or hidden:
                 found[name] = self.value(inner[1], each, f"{path}[{at}]" if hidden else f"{path}.{name}")
         return found
 
