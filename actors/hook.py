@@ -401,8 +401,8 @@ def note_exit(down: ContainerState, now: int, exited: f.ContainerExited) -> Cont
         cancel = d.CancelOrder(key=down.key("cut"), target=down.hook_key)
         down, ended = end_hook(down, now, "cancelled", why)
         decisions = [cancel, *ended]
-    # Without an exit code SIGKILL ended it only if the order is done: the end of a container that SIGKILL does
-    # not find is reported first.
+    # Without an exit code SIGKILL ended it only if the order is done: the end of a container that SIGKILL
+    # does not find is reported first.
     unmet = down.killed and (down.kill_open or down.error != "")
     down = replace(
         down,

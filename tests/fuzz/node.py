@@ -133,8 +133,8 @@ async def _cri(data: bytes) -> None:
     reach, warm = RuntimeReach(client, outbox, lambda level, line: None), trio.Event()
     reach.known.set()
     warm.set()
-    orders = ContainerOrders(client, reach, table, warm, start, lambda key: "")
     ends = ContainerEnds(client, table, start, outbox)
+    orders = ContainerOrders(client, reach, table, warm, start, lambda key: "", ends.code_in_api)
     listing = Listing(client, table, ends.follow, ends.miss)
     try:
         for _ in range(2):

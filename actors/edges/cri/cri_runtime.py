@@ -106,7 +106,7 @@ class Runtime:
             self.table, file, lookup, self._reach, self._warm, self._look_anew, starts
         )
         self._orders = ContainerOrders(
-            self._client, self._reach, self.table, self._warm, self._start, context
+            self._client, self._reach, self.table, self._warm, self._start, context, self._ends.code_in_api
         )
 
     async def run(self, task_status: trio.TaskStatus[None]) -> None:
@@ -449,9 +449,11 @@ class ContainerOrders:
         warm: trio.Event,
         start: Callable[..., None],
         context: TraceContext,
+        code_in_api: Callable[[str, str], Awaitable[int | None]],
     ) -> None:
         self._client = client
         self._reach = reach
+        self._code_in_api = code_in_api
         self._table = table
         self._warm = warm
         self._start = start
@@ -492,7 +494,8 @@ class ContainerOrders:
         if entry is not None:
             await outlet.put(entry.exited())
             return Ending()
-        # It ended while no daemon ran. The runtime may still know its exit code; else the last list counts.
+        # It ended while no daemon ran, or while it stood still. The runtime or the API server may know its
+        # exit code; else the last list counts.
         given, listed = self._table.given.get((order.uid, order.container)), self._table.listed
         runs, seen = None if listed is None else given is not None and given.id in listed, ExitStatus()
         if given is not None and not self._reach.away:
@@ -502,6 +505,8 @@ class ContainerOrders:
         if runs is not False:
             ending = None if given is None else await self._end_untabled(order, given)
             return ending or Ending("failed", NOT_KNOWN if runs else NOWHERE)
+        if given is not None and seen.exit_code is None:
+            seen = ExitStatus(exit_code=await self._code_in_api(order.uid, order.container))
         # Without an id the inventory only expected it to start.
         gone = found_gone(order.uid, order.container, seen)
         await outlet.put(replace(gone, never_ran=given is None))
@@ -1011,12 +1016,12 @@ class ContainerEnds:
         # A new shutdown may have its successor.
         if self._table.given.get((given.uid, given.container), given).id == given.id:
             if end.exit_code is None:
-                end = ExitStatus(exit_code=await self._code_in_api(given.uid, given.container))
+                end = ExitStatus(exit_code=await self.code_in_api(given.uid, given.container))
             await self._outlet.put(found_gone(given.uid, given.container, end))
         self.owed.remove(given)
         self._table.followed.pop(given.id, None)
 
-    async def _code_in_api(self, uid: str, container: str) -> int | None:
+    async def code_in_api(self, uid: str, container: str) -> int | None:
         """A kubelet removes a deleted pod's container and object soon after the end."""
         lookup, code = self._lookup, None
         if lookup is not None:

@@ -27,7 +27,12 @@ from ebbtide.actors.edges.cri.cri_client import (
     method_of,
 )
 from ebbtide.actors.edges.cri.cri_pods import ContainerEntry, InventoryContainer, PodEntry, PodTable
-from ebbtide.actors.edges.cri.cri_runtime import NOT_CONFIRMED, WHETHER_IT_RAN, ContainerOrders
+from ebbtide.actors.edges.cri.cri_runtime import (
+    NOT_CONFIRMED,
+    WHETHER_IT_RAN,
+    ContainerEnds,
+    ContainerOrders,
+)
 from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.linux.processes import ExitStatus
 from ebbtide.actors.edges.pod_spec import ContainerSpec, ExecAction, HttpGetAction
@@ -86,7 +91,9 @@ class Rig:
         self.reach.answering = True
         self.reach.known.set()
         warm.set()
-        self.orders = ContainerOrders(client, self.reach, table, warm, nursery.start_soon, lambda key: "")
+        ends = ContainerEnds(client, table, nursery.start_soon, self.outbox, None)
+        start, context = nursery.start_soon, lambda key: ""
+        self.orders = ContainerOrders(client, self.reach, table, warm, start, context, ends.code_in_api)
 
     async def do(self, order: Any) -> Ending:
         return await self.orders.carry_out(order, self.outbox)

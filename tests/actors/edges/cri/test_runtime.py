@@ -455,7 +455,7 @@ class Restart(Rig):
         )
         self.reach.known.set()
         self.orders = cri_runtime.ContainerOrders(
-            self.runtime, self.reach, self.table, self.warm, start, lambda key: ""
+            self.runtime, self.reach, self.table, self.warm, start, lambda key: "", self.ends.code_in_api
         )
 
     async def look(self) -> None:
@@ -499,9 +499,10 @@ async def test_what_is_said_to_run_has_not_ended() -> None:
     assert rig.ended() == [("u2", 5, False)]
 
 
+@pytest.mark.parametrize("asked_by", ["look", "order"])
 @pytest.mark.parametrize("shown", ["before", "after", "gone"])
 async def test_the_api_server_has_the_exit_code_of_a_removed_container(
-    shown: str, autojump_clock: trio.abc.Clock
+    shown: str, asked_by: str, autojump_clock: trio.abc.Clock
 ) -> None:
     """The kubelet removed the container in between. Without the pod's object the code is unknown."""
     rig = Restart()
@@ -510,7 +511,12 @@ async def test_the_api_server_has_the_exit_code_of_a_removed_container(
     told.known = [] if shown == "gone" else [replace(runs, ended=ended if shown == "before" else {})]
     rig.shims.ended, rig.shims.broken = {"c2": 3}, {"c2": cri_client.NotFound("no such container")}
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(rig.look)
+        if asked_by == "look":
+            nursery.start_soon(rig.look)
+        else:
+            await rig.listing.refresh()
+            rig.warm.set()
+            nursery.start_soon(rig.orders.carry_out, stop("u2"), rig.outbox)
         await trio.testing.wait_all_tasks_blocked()
         if shown == "after":
             told.tell(replace(runs, ended=ended))
