@@ -375,17 +375,19 @@ def _transitions() -> Transitions:
         ignored("quiet", o.CloseRead),
         # --- outcomes and deadlines
         Row("suspected", f.OrderEnded, _sources_read),
-        Row("switching", f.OrderEnded, _switch_ended, f"= reading {_CONSIDERED}", (o.ReadNode, *_CONSIDER)),
+        Row("switching", f.OrderEnded, _own(_switch_ended), f"= reading {_CONSIDERED}",
+            (o.ReadNode, *_CONSIDER)),
         Row("asking", o.NodesCounted, _counted),
         ignored(f"quiet suspected tainting switching reading aside {_WAITING}", o.NodesCounted),
-        Row("asking", f.OrderEnded, _permit_ended, f"following {_CONSIDERED}", _CONSIDER),
-        Row("tainting", f.OrderEnded, _taint_ended, "= reading recovering out untainting",
+        Row("asking", f.OrderEnded, _own(_permit_ended), f"following {_CONSIDERED}", _CONSIDER),
+        Row("tainting", f.OrderEnded, _own(_taint_ended), "= reading recovering out untainting",
             (o.OutOfService, o.ListWork, o.WorkRecovered, o.ReadNode, *_REBOOTED)),
-        Row("reading", f.OrderEnded, _read_ended, f"= quiet quarantined following {_CONSIDERED}",
+        Row("reading", f.OrderEnded, _own(_read_ended), f"= quiet quarantined following {_CONSIDERED}",
             (*_CONSIDER, *_SAME_BOOT, *_CLOSE)),
-        Row("quarantined", f.OrderEnded, _quarantine_ended, "= untainting", (o.ReturnPermit, o.RemoveTaint)),
-        Row("untainting", f.OrderEnded, _untaint_ended, f"= {_UNTAINTED}", _FOLLOW),
-        Row("following", f.OrderEnded, _sources_read_again, f"= {_CONSIDERED}", _CONSIDER),
+        Row("quarantined", f.OrderEnded, _own(_quarantine_ended), "= untainting",
+            (o.ReturnPermit, o.RemoveTaint)),
+        Row("untainting", f.OrderEnded, _own(_untaint_ended), f"= {_UNTAINTED}", _FOLLOW),
+        Row("following", f.OrderEnded, _own(_sources_read_again), f"= {_CONSIDERED}", _CONSIDER),
         ignored("quiet recovering out gone aside", f.OrderEnded),
         Row("suspected", f.Tick, lambda state, event, now: _consider(state, now), _CONSIDERED, _CONSIDER),
         Row("reading", f.Tick, lambda state, event, now: _read(state), decides=(o.ReadNode,)),
@@ -414,6 +416,13 @@ def _ordered(
     key = order_key(NAME, what, "", state.ordinal)
     state = replace(state, ordinal=state.ordinal + 1, key=key if awaited else state.key)
     return state, [kind(key=key, **fields)]
+
+
+def _own(
+    ended: Callable[[OutageState, f.OrderEnded, int], Result],
+) -> Callable[[OutageState, f.OrderEnded, int], Result]:
+    """Only of the order that the phase waits for."""
+    return lambda state, event, now: ended(state, event, now) if event.key == state.key else (state, ())
 
 
 def _listing(state: OutageState) -> Result:
@@ -577,8 +586,6 @@ def _switch_off(state: OutageState, now: int) -> Result:
 
 def _switch_ended(state: OutageState, event: f.OrderEnded, now: int) -> Result:
     """The outcome is no proof, except that the command was not sent."""
-    if event.key != state.key:
-        return state, ()
     if event.reason == o.CHANGED or event.result == "cancelled":
         # Or this leader's watch was broken for a while: the silence counts from now on.
         return _read(replace(state, switched=state.switched - 1, switch_ns=0, down_ns=now))
@@ -619,8 +626,6 @@ def _counted(state: OutageState, event: o.NodesCounted, now: int) -> Result:
 
 def _permit_ended(state: OutageState, event: f.OrderEnded, now: int) -> Result:
     """The count decides. A request without a count has failed in the edge."""
-    if event.key != state.key:
-        return state, ()
     refused = refusal(state.counted) if state.counted else ""
     if state.counted and not refused and event.result == "done":
         return _consider(replace(state, permit=True, permit_ns=now), now)
@@ -634,8 +639,6 @@ def _permit_ended(state: OutageState, event: f.OrderEnded, now: int) -> Result:
 
 def _taint_ended(state: OutageState, event: f.OrderEnded, now: int) -> Result:
     """After any other outcome than done, read the Node before the next decision."""
-    if event.key != state.key:
-        return state, ()
     if event.result == "done":
         return _out_of_service(state, now)
     # Cancelled before it began, or refused because the Node has changed: no write took place.
@@ -643,14 +646,13 @@ def _taint_ended(state: OutageState, event: f.OrderEnded, now: int) -> Result:
         return _read(state)
     if event.reason == o.CHANGED and state.changed < CHANGES_AT_ONCE:
         return _read(replace(state, changed=state.changed + 1))
-    state, wake_ns = _refused(state, now)
-    return replace(state, phase="reading", key="", wake_ns=wake_ns), ()
+    return _refused(state, now, phase="reading", key="")
 
 
-def _refused(state: OutageState, now: int) -> tuple[OutageState, int]:
-    """Count a failed write; when to try again."""
+def _refused(state: OutageState, now: int, **more: Any) -> Result:
+    """Count a failed write, and try again later."""
     wake_ns = now + RETRIES_NS[min(state.refused, len(RETRIES_NS) - 1)]
-    return replace(state, refused=state.refused + 1, changed=0), wake_ns
+    return replace(state, refused=state.refused + 1, changed=0, wake_ns=wake_ns, **more), ()
 
 
 def _read(state: OutageState) -> Result:
@@ -658,8 +660,6 @@ def _read(state: OutageState) -> Result:
 
 
 def _read_ended(state: OutageState, event: f.OrderEnded, now: int) -> Result:
-    if event.key != state.key:
-        return state, ()
     if event.result != "done":
         return replace(state, key="", wake_ns=now + READ_RETRY_NS), ()
     return _calm(state, now) or _consider(state, now)
@@ -795,8 +795,6 @@ def _reconsider(state: OutageState) -> Result:
 
 
 def _sources_read_again(state: OutageState, event: f.OrderEnded, now: int) -> Result:
-    if event.key != state.key:
-        return state, ()
     return _consider(state, now) if state.proof else (replace(state, key=""), ())
 
 
@@ -1115,11 +1113,8 @@ def _freed(state: OutageState, now: int) -> Result:
 
 
 def _quarantine_ended(state: OutageState, event: f.OrderEnded, now: int) -> Result:
-    if event.key != state.key:
-        return state, ()
     if event.result != "done":
-        state, wake_ns = _refused(state, now)
-        return replace(state, wake_ns=wake_ns), ()
+        return _refused(state, now)
     return _freed(replace(state, key="", refused=0), now)
 
 
@@ -1146,11 +1141,8 @@ def _tick_untainting(state: OutageState, event: f.Tick, now: int) -> Result:
 
 
 def _untaint_ended(state: OutageState, event: f.OrderEnded, now: int) -> Result:
-    if event.key != state.key:
-        return state, ()
     if event.result != "done":
-        state, wake_ns = _refused(state, now)
-        return replace(state, key="", wake_ns=wake_ns), ()
+        return _refused(state, now, key="")
     # Another's taint stays, also one that was ours until its note was changed.
     taint: o.TaintOwner = "other" if state.taint == "other" else "none"
     return _untainted(replace(state, taint=taint, quarantine=False), now)

@@ -727,11 +727,6 @@ class ShutdownFold(EpisodeFold):
         if not any(wave.handover for wave in self.waves if wave.outcome == "open"):
             self.note("handed-over", reason=event.reason)
 
-    @meaning(d.KubeletStopped)
-    def kubelet_stopped(self, event: d.KubeletStopped) -> None:
-        if event.result == "done":
-            self.record.by.kubelet_stopped_ns = self.point.at_ns
-
     @meaning(f.ApiRead, f.RuntimeRead, f.KubeletRead)
     def part_read(self, event: PartRead) -> None:
         part, fails = part_state(event)

@@ -77,8 +77,6 @@ class LostPodRecord(RecordPart):
     namespace: str
     name: str
     owner: str = ""
-    tolerates: bool = False
-    finalizers: tuple[str, ...] = ()
     began_ns: int
     ended_ns: int | None = None
     by: str = ""
@@ -126,18 +124,6 @@ class AttachmentRecord(RecordPart):
 Subject = LostPodRecord | AttachmentRecord
 
 
-class NodeOrderRecord(RecordPart):
-    """An order about the Node, by the word in its key: permit, taint, quarantine, untaint, power-off."""
-
-    what: str
-    key: str
-    seq: int
-    began_ns: int
-    ended_ns: int | None = None
-    result: str = ""
-    reason: str = ""
-
-
 class LeaderRecord(RecordPart):
     """A process that wrote in this outage; the first one may have begun before it (``at_ns`` None)."""
 
@@ -176,7 +162,8 @@ class OutageRecord(EpisodePart):
     statements: list[Statement] = []
     pods: tuple[LostPodRecord, ...] = ()
     attachments: tuple[AttachmentRecord, ...] = ()
-    orders: tuple[NodeOrderRecord, ...] = ()
+    #: The storm brake's last answer; empty: it was not asked.
+    brake: str = ""
     leaders: list[LeaderRecord] = []
     alarms: list[Alarm] = []
     #: Each source's latest verdict and its time: ``off``, ``on``, ``unknown`` and its error.
@@ -313,7 +300,8 @@ class OutageFold(EpisodeFold):
         self.course: list[Phase] = []
         self.pods: dict[str, LostPodRecord] = {}
         self.attachments: dict[str, AttachmentRecord] = {}
-        self.orders: dict[str, NodeOrderRecord] = {}
+        #: Of open orders about the Node: the word in the key, by key.
+        self.orders: dict[str, str] = {}
         if before.event is not None and before.seq < number:
             self.led(before.event, None)
 
@@ -384,7 +372,6 @@ class OutageFold(EpisodeFold):
         record.course = tuple(each for each in self.course if each.ended_ns != each.began_ns)
         record.pods = tuple(self.pods.values())
         record.attachments = tuple(self.attachments.values())
-        record.orders = tuple(self.orders.values())
         return record
 
     # --- what each event means ---------------------------------------------------------------------
@@ -413,23 +400,22 @@ class OutageFold(EpisodeFold):
     def node_order_given(self, event: Order) -> None:
         if isinstance(event, o.SetTaint):
             self.boots.gone(event)
+        elif isinstance(event, o.RequestPermit):
+            self.record.brake = "asked, and has not answered"
         self.spend(ROW_VALUES)
-        seq, at_ns, _ = self.point
-        what = parse_order_key(event.key).what
-        self.orders[event.key] = NodeOrderRecord(what=what, key=event.key, seq=seq, began_ns=at_ns)
+        self.orders[event.key] = parse_order_key(event.key).what
         self.enter(*_ORDER_PHASES[type(event)])
 
     @meaning(OrderEnded)
     def node_order_ended(self, event: OrderEnded) -> None:
-        order = self.orders.get(event.key)
-        if order is None or order.ended_ns is not None:
-            return
-        order.ended_ns, order.result, order.reason = self.point.at_ns, event.result, event.reason
-        if order.what == "untaint" and event.result == "done":
-            self.record.untainted_ns = order.ended_ns
+        ordered = self.orders.pop(event.key, "")
+        if ordered == "permit":
+            self.record.brake = "grants it" if event.result == "done" else event.reason or event.result
+        elif ordered == "untaint" and event.result == "done":
+            self.record.untainted_ns = self.point.at_ns
             self.enter("following", "what still hangs is waited for, and the node")
-        elif event.result in FAILED_RESULTS and event.reason != o.CHANGED and order.what in _FAILED_TEXTS:
-            what, text = _FAILED_TEXTS[order.what]
+        elif event.result in FAILED_RESULTS and event.reason != o.CHANGED and ordered in _FAILED_TEXTS:
+            what, text = _FAILED_TEXTS[ordered]
             self.enter(what, f"{text}: {event.reason or event.result}")
 
     @meaning(o.OutOfService)
@@ -554,15 +540,8 @@ class OutageFold(EpisodeFold):
             namespace=pod.namespace,
             name=pod.name,
             owner=pod.owner,
-            tolerates=pod.tolerates,
-            finalizers=pod.finalizers,
             began_ns=self.point.at_ns,
         )
-
-    @meaning(o.LostPodRead)
-    def lost_pod_read(self, event: o.LostPodRead) -> None:
-        if (pod := self.pods.get(event.pod.uid)) is not None:
-            pod.tolerates, pod.finalizers = event.pod.tolerates, event.pod.finalizers
 
     @meaning(o.PodWaits)
     def pod_waits(self, event: o.PodWaits) -> None:

@@ -108,7 +108,6 @@ class NodeRecord(RecordPart):
     reason: str = ""
     handed_over_ns: int | None = None
     handed_over_reason: str = ""
-    kubelet_stopped_ns: int | None = None
     certificate: DetachCertified | None = None
     #: At the signal the kubelet held a delay lock: it does its own graceful shutdown.
     kubelet_lock: bool = False

@@ -44,9 +44,6 @@ from ebbtide.events.record.outage_record import OPEN, Alarm, OutageRecord, State
 from ebbtide.events.recovery import Verdict
 from ebbtide.events.units import short_span
 
-#: The word in the key of what is ordered of the storm brake.
-PERMIT = "permit"
-
 
 class SubjectSummary(Struct, frozen=True, rename="camel"):
     """A pod or volume that hung; ``waits_for``: empty once it ended."""
@@ -133,7 +130,7 @@ def summary_of(record: OutageRecord) -> OutageSummary:
         contradicted_by=tuple(f"{who}: {said.text}" for who, said in opposed.items()),
         not_counted=tuple(said for who, said in refused.items() if who in says_off),
         sources={who: said.reason for who, said in sorted(record.sources.items())},
-        brake=_brake(record),
+        brake=record.brake,
         tainted=is_open and record.out_ns is not None and record.untainted_ns is None,
         out_of_service=moment(record.out_ns),
         untainted=moment(record.untainted_ns),
@@ -169,15 +166,6 @@ def _in_force(
             case "contradiction-ended":
                 opposed.pop(said.who, None)
     return accepted, opposed, refused
-
-
-def _brake(record: OutageRecord) -> str:
-    last = next((each for each in reversed(record.orders) if each.what == PERMIT), None)
-    if last is None:
-        return ""
-    if last.ended_ns is None:
-        return "asked, and has not answered"
-    return "grants it" if last.result == "done" else last.reason or last.result
 
 
 def _reminder(record: OutageRecord) -> str:

@@ -181,7 +181,7 @@ def test_the_account_has_means_hand_over_and_certificate() -> None:
     )
     by = account.by
     assert (by.means, by.reason, by.handed_over_reason) == ("api", "mode api", HANDED_OVER.reason)
-    assert (by.handed_over_ns, by.kubelet_stopped_ns) == (5 * S, 6 * S)
+    assert by.handed_over_ns == 5 * S
     assert by.certificate is not None
     assert (by.certificate.safe, by.certificate.ended) == (True, 1)
     assert by.left_without_status == ("u-web",)
