@@ -26,19 +26,13 @@ from ebbtide.otel.metric_table import Metric, ReadContext, Sample, exposition_of
 
 Where = Literal["suspected", "out", "returning", "deleted", "aside"]
 
-#: For an operator; the actor has more phases.
-PLACES: Mapping[OutagePhase, Where] = {
-    "suspected": "suspected",
-    "asking": "suspected",
-    "tainting": "suspected",
-    "reading": "suspected",
-    "recovering": "out",
-    "out": "out",
-    "quarantined": "returning",
-    "untainting": "returning",
-    "following": "returning",
-    "gone": "deleted",
-    "aside": "aside",
+#: For an operator: the actor's phases of each. Without an outage it is ``quiet``.
+PLACES: Mapping[Where, tuple[OutagePhase, ...]] = {
+    "suspected": ("suspected", "asking", "tainting", "switching", "reading"),
+    "out": ("recovering", "out"),
+    "returning": ("quarantined", "untainting", "following"),
+    "deleted": ("gone",),
+    "aside": ("aside",),
 }
 
 #: The alarms of an outage's record, by their events.
@@ -119,8 +113,9 @@ class OutageMetrics:
         for follower in (self.followers or {}).values():
             slot = follower.system.slots.get((OUTAGE_ACTOR.name, ""))
             state = None if slot is None else slot.state
-            if isinstance(state, OutageState) and (where := PLACES.get(state.phase)) is not None:
-                yield Open(follower.node, where, len(state.pods), len(state.attachments), state.waits)
+            if isinstance(state, OutageState):
+                for where in (each for each, phases in PLACES.items() if state.phase in phases):
+                    yield Open(follower.node, where, len(state.pods), len(state.attachments), state.waits)
 
     def cause_of(self, found: Open) -> str:
         """Its gravest alarm since this leader began, else what it waits for; empty: it goes as it should."""

@@ -345,19 +345,16 @@ class World:
 
     def _peer(self) -> None:
         if self.peer_reaches and self.leader and self.leader.suspects():
-            on = self.machine.on
-            self._tell(
-                o.EvidenceRead(
-                    source="peer",
-                    name="node-2",
-                    verdict="on" if on else "unknown",
-                    begun_ns=self.now * MS,
-                    identity_kind="nodeUID",
-                    identity="n1",
-                    boot_id=f"b{self.machine.boot}",
-                )
-            )
+            verdict: o.Verdict = "on" if self.machine.on else "unknown"
+            self._tell(self._answer("peer", "node-2", verdict, self.now, boot_id=f"b{self.machine.boot}"))
         self.after(self.peer_pause, self._peer)
+
+    def _answer(
+        self, source: o.Source, name: str, verdict: o.Verdict, begun: int, **more: Any
+    ) -> o.EvidenceRead:
+        """About this Node, unless ``more`` names another identity."""
+        about = {"identity_kind": "nodeUID", "identity": "n1"} | more
+        return o.EvidenceRead(source=source, name=name, verdict=verdict, begun_ns=begun * MS, **about)
 
     def bmc(self, begun: int) -> o.EvidenceRead:
         late = self.off_since >= 0 and self.now - self.off_since < self.bmc_late
@@ -366,14 +363,7 @@ class World:
         identity = "u9" if self.bmc_wrong_machine else "u1"
         if said == "off":
             self.truth["redfish", begun * MS] = not self.machine.on
-        return o.EvidenceRead(
-            source="redfish",
-            name="bmc",
-            verdict=said,
-            begun_ns=begun * MS,
-            identity_kind="systemUUID",
-            identity=identity,
-        )
+        return self._answer("redfish", "bmc", said, begun, identity_kind="systemUUID", identity=identity)
 
     def _declare(self) -> None:
         """Only a silent node: `ebbtide outage declare` refuses others."""
@@ -393,15 +383,7 @@ class World:
 
     def person_says(self, begun: int) -> o.EvidenceRead:
         self.truth["declared", begun * MS] = not self.machine.on
-        return o.EvidenceRead(
-            source="declared",
-            name="ann",
-            verdict="off",
-            begun_ns=begun * MS,
-            identity_kind="nodeUID",
-            identity="n1",
-            **self.said,
-        )
+        return self._answer("declared", "ann", "off", begun, **self.said)
 
     def sources(self, begun: int) -> list[Fact]:
         said: list[Fact] = [self.bmc(begun)]
@@ -473,10 +455,9 @@ class Leader:
         self._cancelled: dict[str, None] = {}
         self._waiting: dict[str, None] = {}
         self._read_version = 0
+        replica = f"r{self.epoch}"
         self.step(
-            o.LeaderStarted(
-                version="0", replica=f"r{self.epoch}", node="node-1", node_uid="n1", settings=settings
-            )
+            o.LeaderStarted(version="0", replica=replica, node="node-1", node_uid="n1", settings=settings)
         )
         for opened in left:
             self.step(OrderEnded(key=opened.order.key, result="unknown"))

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import pytest
 
+from ebbtide.actors.outage import OutagePhase
 from ebbtide.actors.system import System
 from ebbtide.events.base import Record
 from ebbtide.events.outage_events import OutageClosed, OutOfService, ProofWasWrong
 from ebbtide.events.segment import OUTAGE_LOGIC
-from ebbtide.outage.controller_metrics import CATALOG, OutageMetrics
+from ebbtide.outage.controller_metrics import CATALOG, PLACES, OutageMetrics
 from ebbtide.replay.sim.sim_outage import World
 from tests.replay import outages
 from tests.scripts.bench import Bench
@@ -89,3 +90,8 @@ def test_every_name_is_its_own() -> None:
     names = [metric.name for metric in CATALOG]
     assert len(names) == len(set(names))
     assert all(metric.help.endswith(".") for metric in CATALOG)
+
+
+def test_an_outage_is_open_in_every_phase() -> None:
+    """Also while its machine is switched off."""
+    assert sorted(sum(PLACES.values(), ())) == sorted({*get_args(OutagePhase)} - {"quiet"})

@@ -101,10 +101,7 @@ def doctor(
     loaded = OutageConfiguration() if config is None else load_outage(config)
     given = ctx.get_parameter_source("namespace") is click.core.ParameterSource.COMMANDLINE
     where = namespace if given or config is None else loaded.namespace
-    seen = ask_cluster(
-        kubeconfig,
-        lambda each: gather(each, loaded, where, configured=config is not None),
-    )
+    seen = ask_cluster(kubeconfig, lambda each: gather(each, loaded, where, configured=config is not None))
     findings = examine(seen)
     found = OutageDiagnosis(
         recoverable=not any(finding.level == "critical" for finding in findings),

@@ -449,7 +449,7 @@ async def read_outages(cluster: Cluster, namespace: str, *, closed: bool) -> Fou
     """Of all nodes. Raises Refused."""
     journals = await stored_journals(cluster, namespace)
     found = await outages_of(cluster, namespace, [each for each in journals if closed or not each.at_rest])
-    records = [each for each in found.records if closed or summary_of(each).is_open]
+    records = [each for each in found.records if closed or each.outcome == OPEN]
     return found._replace(records=records, journals=len(journals))
 
 
