@@ -123,8 +123,8 @@ async def test_what_is_missing(
         assert codes == [
             "no-leader",
             "rights",
-            "same-uuid",
             "policy",
+            "same-uuid",
             "tolerates",
             "driver-nowhere-else",
             "force-detach-timer",
