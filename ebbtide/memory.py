@@ -1,24 +1,24 @@
 """Memory limits for reading journals that strangers may have made: an error names the journal.
 
 No process takes more than 256 MiB. A command has 50 before it reads, a worker of a fleet 110. They look
-themselves at each piece: a limit of the kernel would end a library without an error.
+themselves: a limit of the kernel would end a library without an error.
 """
 
 from __future__ import annotations
 
 import resource
-from collections.abc import Iterable, Iterator
+import signal
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import TypeVar
 
-from ebbtide.events.catalog import Source, StoredFile
-from ebbtide.events.recovery import Finding, stated_findings
 from ebbtide.events.units import size_text
 
 #: Beyond that. A shutdown of 2 000 pods needs 60 in a worker, and 20 in a command.
 WORKER_BYTES_MAX, READER_BYTES_MAX = 80 << 20, 128 << 20
 #: The rest of the 256 is for a piece, and for answers on their way.
 PROCESS_BYTES_MAX, ORDINARY_BYTES = 192 << 20, 16 << 20
-ITEMS_A_LOOK = 4096
+ITEMS_A_LOOK, LOOK_SECONDS = 4096, 0.02
 T = TypeVar("T")
 #: What a command reads.
 reading = ""
@@ -53,20 +53,21 @@ class MemoryWatch:
             yield item
 
 
-class WatchedSource:
-    """`events.catalog.Source` whose reading is limited."""
+def watch_process() -> Callable[[], object]:
+    """From now on too much memory raises MemoryError once, anywhere in the main thread: a page or a table may
+    take more than its journal. Returns how to end this.
+    """
+    watch, end = MemoryWatch(READER_BYTES_MAX), partial(signal.setitimer, signal.ITIMER_PROF, 0.0)
 
-    def __init__(self, source: Source, watch: MemoryWatch) -> None:
-        self._source, self._watch = source, watch
-        self.stated: tuple[Finding, ...] = stated_findings(source)
+    def look(number: int, frame: object) -> None:
+        try:
+            watch.look()
+        except MemoryError:
+            # The error's way out has as much memory.
+            end()
+            raise
 
-    @property
-    def location(self) -> str:
-        return self._source.location
-
-    def files(self) -> list[StoredFile]:
-        return self._source.files()
-
-    def read(self, name: str, offset: int, size: int) -> bytes:
-        self._watch.look()
-        return self._source.read(name, offset, size)
+    signal.signal(signal.SIGPROF, look)
+    # Of the processor's time: an idle reader wakes for no look.
+    signal.setitimer(signal.ITIMER_PROF, LOOK_SECONDS, LOOK_SECONDS)
+    return end

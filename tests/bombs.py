@@ -10,24 +10,28 @@ import zipfile
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from msgspec import Raw
 from msgspec.msgpack import encode
 
 from ebbtide.events import decisions as d
+from ebbtide.events import outage_events as o
+from ebbtide.events.base import Event
 from ebbtide.events.codec import FLAG_LAST, HASH_BYTES, _frame, encode_event
 from ebbtide.events.pack import MANIFEST, SEGMENTS_FOLDER, UNPACKED_PER_BYTE_MAX
 from ebbtide.events.segment import (
     JOURNAL_ID_BYTES,
     OUTAGE_LOGIC,
     Header,
+    Identity,
     Link,
     encode_header,
     segment_file_name,
 )
-from tests.journals import IDENTITY, began
+from tests.journals import IDENTITY, VERSION, began
 
+NODE_UID = "00000000-1111-2222-3333-444444444444"
 #: Of the lists in one record: near the reader's own limit.
 ITEMS = 32_000
 
@@ -39,7 +43,7 @@ def array(count: int, item: bytes) -> bytes:
     return b"\xdd" + count.to_bytes(4, "big") + item * count
 
 
-def with_list(name: str, items: bytes, **fields: Any) -> bytes:
+def with_list(name: str, items: bytes, /, **fields: Any) -> bytes:
     """A map of these fields and a list."""
     made = bytearray(encode(fields | {name: None}))
     assert made[-1:] == b"\xc0"
@@ -129,19 +133,125 @@ def a_wide_checkpoint() -> Records:
     yield "Checkpoint", encode({"episode": 0, "actors": actors})
 
 
-def pods_of_an_outage() -> Records:
+# --- of an outage -------------------------------------------------------------------------------
+
+LOST = {"namespace": "n", "name": "p"}
+LED = {"version": "1", "replica": "r", "node": "n", "node_uid": NODE_UID}
+
+
+def numbered(tag: str, made: Callable[[int], object]) -> Records:
     number = 0
     while True:
         number += 1
-        yield "PodLost", encode({"pod": {"uid": f"u{number}", "namespace": "n", "name": "p"}, "place": 0})
+        yield tag, encode(made(number))
 
 
-BOMBS: dict[str, Callable[[], Records]] = {
+def lost_pods() -> Records:
+    yield from numbered("PodLost", lambda number: {"pod": LOST | {"uid": f"u{number}"}})
+
+
+def finalizers_of_lost_pods() -> Records:
+    number = 0
+    while True:
+        number += 1
+        pod = with_list("finalizers", array(ITEMS, b"\xa2ab"), uid=f"u{number}", **LOST)
+        yield "PodLost", b"\x81\xa3pod" + pod
+
+
+def attachments() -> Records:
+    yield from numbered("AttachmentLeft", lambda number: {"attachment": {"name": f"a{number}"}})
+
+
+def waits_of_lost_pods() -> Records:
+    """Few of each pod: their number is bounded."""
+    for number in range(100_000):
+        yield "PodLost", encode({"pod": LOST | {"uid": f"u{number}"}})
+        for _ in range(200):
+            yield "PodWaits", encode({"uid": f"u{number}", "reason": "r"})
+
+
+def stages() -> Records:
+    yield from numbered("OutageWaits", lambda number: {"reason": f"r{number}"})
+
+
+def long_reasons() -> Records:
+    yield from numbered("OutageWaits", lambda number: {"reason": f"{number}" + "x" * (1 << 20)})
+
+
+def refusals() -> Records:
+    yield from numbered("ProofRefused", lambda number: {"source": "ipmi", "name": "", "reason": f"{number}"})
+
+
+def alarms() -> Records:
+    yield from numbered("DetachForced", lambda number: {"name": f"a{number}", "volume": "v"})
+
+
+def long_alarms() -> Records:
+    yield from numbered("DetachForced", lambda number: {"name": "a", "volume": f"{number}" + "v" * (1 << 20)})
+
+
+def orders() -> Records:
+    yield from numbered("RequestPermit", lambda number: {"key": f"OutageActor/permit//{number}", "node": "n"})
+
+
+def sources() -> Records:
+    yield from numbered(
+        "EvidenceRead",
+        lambda number: {"source": "ipmi", "name": f"{number}", "verdict": "unknown", "begun_ns": 1},
+    )
+
+
+def boots() -> Records:
+    yield from numbered(
+        "NodeRead",
+        lambda number: {"uid": "u", "boot_id": f"b{number}", "ready": "True", "resource_version": "1"},
+    )
+
+
+def leaders() -> Records:
+    yield from numbered(
+        "LeaderStarted",
+        lambda number: {"version": "1", "replica": f"r{number}", "node": "n", "node_uid": "u"},
+    )
+
+
+def wide_leaders() -> Records:
+    settings = {"resource": {f"k{number}": "v" for number in range(ITEMS)}}
+    yield from always("LeaderStarted", encode(LED | {"settings": settings}))
+
+
+def wide_lists_of_work() -> Records:
+    listed = [LOST | {"uid": f"u{number}"} for number in range(ITEMS)]
+    yield from always("WorkListed", encode({"key": "k", "pods": listed}))
+
+
+def outages() -> Records:
+    yield from always("OutageBegan", encode_event(OUTAGE))
+
+
+OUTAGE = o.OutageBegan(node="node-1", node_uid=NODE_UID, boot_id="b", reason="r")
+OUTAGE_BOMBS: dict[str, Callable[[], Records]] = {
+    each.__name__: each
+    for each in (
+        *(
+            lost_pods,
+            finalizers_of_lost_pods,
+            attachments,
+            waits_of_lost_pods,
+            stages,
+            long_reasons,
+            refusals,
+        ),
+        *(alarms, long_alarms, orders, sources, boots, leaders, wide_leaders, wide_lists_of_work, outages),
+    )
+}
+
+BOMBS: dict[str, Callable[[], Records]] = OUTAGE_BOMBS | {
     each.__name__: each
     for each in (
         *(autopsy_lines, autopsy_processes, autopsies_of_one_pod, hooks_of_one_pod, containers_of_one_pod),
         *(pods, a_far_wave, notices, long_texts, unknown_types, shutdowns, ends_of_boots, an_endless_step),
-        *(a_wide_checkpoint, pods_of_an_outage),
+        a_wide_checkpoint,
     )
 }
 
@@ -149,10 +259,9 @@ BOMBS: dict[str, Callable[[], Records]] = {
 def segment(name: str, size_bytes: int, node: str = "node-1") -> tuple[str, bytes]:
     """File name and bytes of a journal with this bomb, about so large."""
     journal_id = sha256(name.encode()).digest()[:JOURNAL_ID_BYTES]
-    identity, begun = IDENTITY._replace(node=node), ("ShutdownBegan", encode_event(began()))
-    if name == pods_of_an_outage.__name__:
-        identity = identity._replace(logic=OUTAGE_LOGIC)
-        begun = "OutageBegan", encode({"node": node, "node_uid": "u", "boot_id": "b", "reason": "r"})
+    identity, first = IDENTITY._replace(node=node), cast(Event, began())
+    if name in OUTAGE_BOMBS:
+        identity, first = Identity(node, NODE_UID, "replica", VERSION, OUTAGE_LOGIC), OUTAGE
     header = encode_header(Header(journal_id, 1, 0, 0, False, Link(), identity))
     parts, size, link, seq = [header], len(header), header[-HASH_BYTES:], 0
 
@@ -163,11 +272,12 @@ def segment(name: str, size_bytes: int, node: str = "node-1") -> tuple[str, byte
         parts.append(frame)
         size, link = size + len(frame), frame[-HASH_BYTES:]
 
-    add(*begun, 1)
+    add(type(first).__name__, encode_event(first), 1)
     for tag, payload in BOMBS[name]():
         if size + len(payload) > size_bytes:
             break
-        episode = {"shutdowns": seq + 1, "ends_of_boots": 0, "a_wide_checkpoint": 0}.get(name, 1)
+        each_its_own = dict.fromkeys(("shutdowns", "outages"), seq + 1)
+        episode = (each_its_own | {"ends_of_boots": 0, "a_wide_checkpoint": 0}).get(name, 1)
         add(tag, payload, episode, 0 if name == "an_endless_step" else FLAG_LAST)
     return segment_file_name(1, journal_id), b"".join(parts)
 

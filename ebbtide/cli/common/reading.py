@@ -43,8 +43,7 @@ def sources_of(journals: Sequence[Path]) -> list[Source]:
     """The named directories, packed journals, or journals in the API server; or the configured directories.
     Raises Refused.
     """
-    memory.reading = ", ".join(map(str, journals)) or "the journal"
-    watch = memory.MemoryWatch(memory.READER_BYTES_MAX)
+    watch_memory(", ".join(map(str, journals)) or "the journal")
     found: list[Source] = []
     context = click.get_current_context(silent=True)
     for path in journals or default_journals():
@@ -72,7 +71,14 @@ def sources_of(journals: Sequence[Path]) -> list[Source]:
         # Records are read lazily up to the command's last line, so the file stays open.
         if context is not None:
             context.call_on_close(packed.close)
-    return [memory.WatchedSource(each, watch) for each in found]
+    return found
+
+
+def watch_memory(reading: str) -> None:
+    """Until the command's end: an error names what it reads."""
+    memory.reading = reading
+    if (context := click.get_current_context(silent=True)) is not None:
+        context.call_on_close(memory.watch_process())
 
 
 def stored_source(place: Path) -> Source:

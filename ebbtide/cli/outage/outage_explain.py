@@ -200,6 +200,10 @@ def _cause(code: str, text: str, **names: str) -> Cause:
     return Cause(code, text, (CURES[code].format_map(names),))
 
 
+PLACE = (
+    "its volume can be used in one zone, or on one node: bring a node there back, start a new one in that"
+    " zone, or restore its data to another volume"
+)
 #: The node's part of a volume's place.
 GONE = "{}, a Node that does not exist any more"
 
@@ -332,6 +336,7 @@ def pods(scene: Scene) -> Iterator[Cause]:
         if code == "not-evicted" and pod.out_after and node is not None and node.taint_seconds is not None:
             left = pod.out_after - node.taint_seconds
             hangs += f"; it tolerates the taint for {short_span(pod.out_after)}, {_due(left)}"
+            code = "tolerates" if left > 0 else code
         if code == "finalizers" or (pod.deleted is None and code != "node-down" and not pod.daemon):
             yield _cause(code, hangs, pod=pod.label.replace("/", " "))
         elif pod.deleted is None or node is None or not node.there:
@@ -461,7 +466,9 @@ def nothing(scene: Scene) -> Iterator[Cause]:
             who = f"the kubelet of {pod.node} starts it" if pod.node else "the scheduler places it"
             describe = f"kubectl describe pod -n {pod.label.replace('/', ' ')}"
             text = f"{pod.label} is not Terminating: {pod.waiting or 'it starts'}, {where}"
-            yield Cause("not-ready", text, (f"{who}, and says why not: {describe}",))
+            # Two of the scheduler's texts name a volume's place.
+            bound = any(each in pod.waiting for each in work.SCHEDULER_TEXTS[:2])
+            yield Cause("not-ready", text, (PLACE,) if bound else (f"{who}, and says why not: {describe}",))
 
 
 #: In this order: the first cause is the cause.
@@ -677,6 +684,9 @@ async def gather(cluster: Cluster, subject: str, namespace: str) -> Scene:
             if name and name not in volumes:
                 volumes[name] = await look.one(f"{work.VOLUMES_PATH}/{quote(name)}")
             where = each["spec"].get("nodeName") or ""
+            modes = ((volumes.get(name) or {}).get("spec") or {}).get("accessModes") or ()
+            if is_pod and where != node_name and ("ReadWriteMany" in modes or "ReadOnlyMany" in modes):
+                continue  # several nodes may have it: no pod waits for another node
             if where not in there:
                 # A Node that may not be read counts as there.
                 there[where] = await look.may(partial(is_there, where)) is not False

@@ -102,9 +102,51 @@ NOT_READY: Object = {"message": "the volume is not ready for workloads"}
 NO_MACHINE: Object = {"message": "InstanceNotFound"}
 
 
+ELSEWHERE = "0/2 nodes are available: 1 node(s) had volume node affinity conflict."
+UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": ELSEWHERE}
+UNPLACED: Object = {**pod("")}
+UNPLACED["status"] = {"phase": "Pending", "conditions": [UNSCHEDULABLE]}
+SHARED: Object = {**VOLUME, "spec": {**VOLUME["spec"], "accessModes": ["ReadWriteMany"]}}
+TAINTED = {"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute", "timeAdded": ago(600)}
+FOR_AN_HOUR = {"key": TAINTED["key"], "operator": "Exists", "tolerationSeconds": 3600}
+PATIENT: Object = {**pod("old", ready=True)}
+PATIENT["spec"] = {**PATIENT["spec"], "tolerations": [FOR_AN_HOUR]}
+
+
 @pytest.mark.parametrize(
     ("subject", "objects", "codes", "said", "unsaid"),
     [
+        pytest.param(
+            "d/db-0",
+            [CLAIM, VOLUME, UNPLACED, node("new"), node("old", "Unknown", TAINTED)],
+            ["not-ready"],
+            ["had volume node affinity conflict", "start a new one in that zone"],
+            ["kubectl describe"],
+            id="its volume is in another zone",
+        ),
+        pytest.param(
+            "d/db-0",
+            [
+                CLAIM,
+                SHARED,
+                pod("new"),
+                node("new"),
+                node("old", "Unknown"),
+                attachment("old", attached=True),
+            ],
+            ["not-ready"],
+            ["the kubelet of new starts it"],
+            ["explain old"],
+            id="a volume that several nodes may have",
+        ),
+        pytest.param(
+            "old",
+            [PATIENT, node("old", "Unknown", TAINTED)],
+            ["tolerates"],
+            ["which ends in 49 min", "delete it yourself: kubectl delete pod -n d db-0"],
+            ["wait some seconds"],
+            id="it tolerates the taint for an hour",
+        ),
         pytest.param(
             "d/db-0",
             [*BOUND, attachment("new", attached=False, attachError=NOT_READY)],

@@ -36,7 +36,7 @@ class ConfigMaps:
         self.trouble, self.away = trouble, False
         self._draws, self._work, self._made = draws, work, 0
         self.creates = 0
-        self._lean = False
+        self.lean = False
         #: In place of each create: a dead webhook, a quota; None: it hangs.
         self.refuses: list[Answer | None] = []
         #: A webhook takes so long, and ends with the request that waits for it.
@@ -70,20 +70,20 @@ class ConfigMaps:
                 case 1:
                     raise Unanswered("lost on its way there")
                 case 2:
-                    self._carry_out(method, path, body)
+                    self.carry_out(method, path, body)
                     raise Unanswered("its answer was lost")
                 case 3:
                     assert self._work is not None
                     self._work.start_soon(self._later, method, path, body)
                     raise Unanswered("it is still under way")
-        self._lean = fields.get("accept") == METADATA_LIST
-        return self._carry_out(method, path, body)
+        self.lean = fields.get("accept") == METADATA_LIST
+        return self.carry_out(method, path, body)
 
     async def _later(self, method: str, path: str, body: Any) -> None:
         await trio.sleep(self._draws.below(4000) / 1000)
-        self._carry_out(method, path, body)
+        self.carry_out(method, path, body)
 
-    def _carry_out(self, method: str, path: str, body: Any) -> Answer:
+    def carry_out(self, method: str, path: str, body: Any) -> Answer:
         parts = urlsplit(path)
         name = parts.path.rpartition("/")[2]
         if method == "POST":
@@ -104,7 +104,7 @@ class ConfigMaps:
         rest = [name for name in names if name > query.get("continue", "")]
         part = rest[: int(query.get("limit", len(rest)))]
         items = [self.objects[name] for name in part]
-        if self._lean:
+        if self.lean:
             items = [{"metadata": each["metadata"]} for each in items]
         # As the real client stops reading.
         size = sum(len(text) for each in items for text in each.get("binaryData", {}).values())
