@@ -429,10 +429,9 @@ def location_of(ref: Ref, folder: str | None = None) -> str:
 
 EpisodeRecordT = TypeVar("EpisodeRecordT", bound=EpisodeRecord)
 
-#: A segment has some MiB: a larger object is read by ranges.
-WHOLE_BYTES_MAX = 4 << 20
 #: Cached of one journal: the oldest blocks go first.
 KEPT_BYTES_MAX = 16 << 20
+#: A segment has some MiB: most are one range.
 RANGE_BYTES = 4 << 20
 #: For rows that do not depend on the reading machine.
 ELSEWHERE = "another machine"
@@ -448,8 +447,6 @@ class _Reader:
         """Raises StoreFailed, MemoryError."""
         self.memory.look()
         end = min(offset + size, file.size)
-        if file.size <= WHOLE_BYTES_MAX:
-            return self._block(file, 0, file.size)[offset:end]
         found = b""
         while offset < end:
             begin = offset - offset % RANGE_BYTES

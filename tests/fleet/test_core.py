@@ -178,7 +178,6 @@ def test_a_store_that_stops_answering_is_no_short_journal(
     """After a partial read the journal is unread, not torn or intact."""
     a_node(tmp_path, 1)
     refs = journals(str(tmp_path))
-    monkeypatch.setattr("ebbtide.fleet.fleet_journals.WHOLE_BYTES_MAX", 1000)
     monkeypatch.setattr("ebbtide.fleet.fleet_journals.RANGE_BYTES", 5000)
     get_range = obstore.get_range
 
@@ -212,7 +211,6 @@ def test_a_reader_without_a_client_says_nothing_of_journals(
 def test_ranges_give_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     a_node(tmp_path, 1)
     whole = every_row(journals(str(tmp_path)))
-    monkeypatch.setattr("ebbtide.fleet.fleet_journals.WHOLE_BYTES_MAX", 1000)
     for length in (4097, 70_001):
         monkeypatch.setattr("ebbtide.fleet.fleet_journals.RANGE_BYTES", length)
         assert every_row(journals(str(tmp_path))) == whole

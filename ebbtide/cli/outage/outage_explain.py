@@ -464,11 +464,14 @@ def nothing(scene: Scene) -> Iterator[Cause]:
         if pod.deleted is None and not pod.ready and here and not pod.daemon:
             where = f"on {pod.node}" if pod.node else "on no node yet"
             who = f"the kubelet of {pod.node} starts it" if pod.node else "the scheduler places it"
-            describe = f"kubectl describe pod -n {pod.label.replace('/', ' ')}"
+            describe = f"{who}, and says why not: kubectl describe pod -n {pod.label.replace('/', ' ')}"
+            if pod.claims and "/" not in scene.subject:
+                # Its volume may still be attached to another node.
+                describe = f"ebbtide outage explain {pod.label}"
             text = f"{pod.label} is not Terminating: {pod.waiting or 'it starts'}, {where}"
             # Two of the scheduler's texts name a volume's place.
             bound = any(each in pod.waiting for each in work.SCHEDULER_TEXTS[:2])
-            yield Cause("not-ready", text, (PLACE,) if bound else (f"{who}, and says why not: {describe}",))
+            yield Cause("not-ready", text, (PLACE if bound else describe,))
 
 
 #: In this order: the first cause is the cause.

@@ -249,6 +249,7 @@ SCENES: dict[str, tuple[str, list[Object], tuple[str, ...], bool]] = {
     "the kubelet hangs": ("old", [node_of("old"), terminating(900), AT_OLD], ("kubelet",), False),
     "nothing uses it": ("old", [node_of("old"), MOVED, AT_OLD], ("manager",), False),
     "its volume is gone": ("old", [CLAIMLESS, node_of("old"), MOVED, AT_OLD], ("manager",), False),
+    "attached elsewhere, by its node": ("new", [pod_of("new"), AT_OLD], (), True),
     "attached elsewhere": ("d/db-0", [down(UNREACHED), pod_of("new"), AT_OLD], (), True),
     "its detach is late": ("old", [down(OLD), AT_OLD, pod_of("new")], ("manager",), True),
     "no attacher": ("old", [down(UNREACHED), terminating(900), AT_OLD], ("attacher",), True),
