@@ -12,6 +12,7 @@ import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from functools import cache, partial
 from hashlib import sha256
@@ -19,6 +20,7 @@ from http.client import HTTPException
 from itertools import chain
 from os.path import abspath, dirname, isdir, islink, join, realpath
 from stat import S_ISREG
+from threading import Thread
 from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.error import HTTPError
 from urllib.parse import quote, unquote, urlsplit
@@ -164,14 +166,23 @@ def _status_text(url: str, path: str) -> str:
     """By a second request: the client reports a status only after the whole body."""
     import obstore
 
+    found = ["an answer"]
+
+    def ask(signed: str) -> None:
+        with suppress(OSError, ValueError, HTTPException):
+            try:
+                with urlopen(signed, timeout=STATUS_SECONDS_MAX) as answer:
+                    found.append(f"HTTP {answer.status}")
+            except HTTPError as error:
+                found.append(f"HTTP {error.code}")
+
     sign = partial(obstore.sign_async, store(url), "GET", path, timedelta(minutes=1))
-    try:
-        with urlopen(_runner().run(_bounded(sign)), timeout=STATUS_SECONDS_MAX) as answer:
-            return f"HTTP {answer.status}"
-    except HTTPError as error:
-        return f"HTTP {error.code}"
-    except (OSError, ValueError, MemoryError, HTTPException, obstore.exceptions.BaseError):
-        return "an answer"
+    with suppress(OSError, ValueError, MemoryError, obstore.exceptions.BaseError):
+        # A line of headers may take for ever.
+        asking = Thread(target=ask, args=(_runner().run(_bounded(sign)),), daemon=True)
+        asking.start()
+        asking.join(STATUS_SECONDS_MAX)
+    return found[-1]
 
 
 # --- planned -----------------------------------------------------------------------------------
