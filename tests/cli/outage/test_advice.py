@@ -173,7 +173,10 @@ class Cloud(Objects):
     def _attachers(self) -> None:
         for each in self.of("VolumeAttachment").values() if "attacher" not in self.broken else ():
             if "deletionTimestamp" in each["metadata"]:
-                self.drop(each)
+                held_by = each["metadata"].get("finalizers") or []
+                each["metadata"]["finalizers"] = [name for name in held_by if "external-" not in name]
+                if not each["metadata"]["finalizers"]:
+                    self.drop(each)
             else:
                 each["status"] = {"attached": True}
 
@@ -225,6 +228,13 @@ IN_DELETION = down(SHUTDOWN, UNREACHED, deletionTimestamp=since(200), finalizers
 TOLERANT = {**pod_of("old", ready=True), "spec": {**pod_of("old")["spec"], "tolerations": EVERYTHING}}
 
 
+BARE = {**terminating(900), "spec": {"nodeName": "old"}}
+HELD = held(detaching("old"), finalizers=["external-attacher/csi-example", "x/y"])
+NEW_OUT = {**OUT, "timeAdded": since(600)}
+AN_HOUR = {"key": OUT_OF_SERVICE, "operator": "Exists", "tolerationSeconds": 3600}
+PATIENT = {**RUNS, "spec": {**RUNS["spec"], "tolerations": [AN_HOUR]}}
+
+
 #: The subject, the objects, the broken components, and whether the machine ``old`` is off.
 SCENES: dict[str, tuple[str, list[Object], tuple[str, ...], bool]] = {
     "no leader": ("d/db-0", [down(UNREACHED), terminating(900), AT_OLD], ("controller",), True),
@@ -252,6 +262,9 @@ SCENES: dict[str, tuple[str, list[Object], tuple[str, ...], bool]] = {
     "attached elsewhere, by its node": ("new", [pod_of("new"), AT_OLD], (), True),
     "attached elsewhere": ("d/db-0", [down(UNREACHED), pod_of("new"), AT_OLD], (), True),
     "its detach is late": ("old", [down(OLD), AT_OLD, pod_of("new")], ("manager",), True),
+    "a bare pod": ("old", [CLAIMLESS, down(OLD), BARE], ("manager",), True),
+    "an attachment's finalizer": ("old", [down(OLD), HELD, MOVED], ("finalizer",), True),
+    "it tolerates the taint for an hour": ("old", [down(NEW_OUT), PATIENT, AT_OLD], (), True),
     "no attacher": ("old", [down(UNREACHED), terminating(900), AT_OLD], ("attacher",), True),
 }
 
