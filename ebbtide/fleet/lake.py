@@ -12,17 +12,28 @@ import random
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from os.path import abspath
 from typing import Any, TypeVar
 
+import obstore
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable, PostCommitHookProperties
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from ebbtide.fleet import fleet_rows
-from ebbtide.fleet.fleet_journals import ID_BEGIN, Ref, StoreFailed, in_a_line, listed, store_url
+from ebbtide.fleet.fleet_journals import (
+    ID_BEGIN,
+    Ref,
+    StoreFailed,
+    answer_of,
+    in_a_line,
+    listed,
+    store,
+    store_url,
+)
 from ebbtide.fleet.fleet_rows import LEDGERS, schema
 
 T = TypeVar("T")
@@ -49,6 +60,10 @@ CLIENT_PATIENCE = {"max_retries": "5", "retry_timeout": "20s"}
 LOGS_STAY = PostCommitHookProperties(cleanup_expired_logs=False)
 
 
+#: Absent in a small table.
+ASKED_FIRST = f"{fleet_rows.JOURNALS.name}/_delta_log/_last_checkpoint"
+
+
 class Lake:
     """``place``: a folder, or the URL of a store. Raises BadUrl, StoreFailed."""
 
@@ -58,10 +73,15 @@ class Lake:
         if "://" in place:
             self._options = dict(CLIENT_PATIENCE)
         if "://" in place and not place.startswith("file:"):
-            # delta-rs keeps the whole body of an error.
+            # delta-rs keeps the whole body of an error, so a list and an object are asked for first.
             next(listed(self._place), None)
+            answer_of(self._place, ASKED_FIRST, self._look)
         if self._place.startswith(("s3://", "s3a://")):
             self._options[CONDITIONAL_PUT] = os.environ.get(CONDITIONAL_PUT.upper(), "etag")
+
+    async def _look(self) -> None:
+        with suppress(FileNotFoundError):
+            await obstore.get_range_async(store(self._place), ASKED_FIRST, start=0, end=1)
 
     def new_of(self, refs: Sequence[Ref]) -> list[Ref]:
         """Journals with other objects than at their last reading, and damaged ones."""
