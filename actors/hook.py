@@ -286,7 +286,8 @@ def end_hook(
     return replace(down, phase="turn", hook_until_ns=NEVER_NS, hook_note=note), [ended]
 
 
-#: By then a new daemon follows a running hook, or has found it gone.
+#: By then a new daemon follows a running hook, or has found it gone. It cuts no hook of its own so soon: only
+#: the shutdown's end comes before `system.LOOK_NS`, and a hook begins 2 s before that at the latest.
 FOLLOWED_NS = NS_PER_SECOND // 4
 #: For an order without a follower after the daemon's death.
 LOST = "its outcome was lost with the daemon"

@@ -1052,7 +1052,7 @@ def _read_tainted(state: OutageState, event: o.NodeRead, now: int) -> Result:
 def _heartbeat_off(state: OutageState, event: o.HeartbeatSeen, now: int) -> Result:
     """A status names its boot, and another boot would have been read with it. A lease names none."""
     state = _marked(state, event, now)
-    if event.source == "status" and (state.phase != "following" or _is_off(state)):
+    if event.source == "status" and _is_off(state):
         return _same_boot(state, REPORTS, now)
     return (state, ()) if event.source == "status" or state.phase == "following" else _wait(state, NO_STATUS)
 
