@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import resource
 import signal
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TypeVar
@@ -55,8 +56,10 @@ class MemoryWatch:
 
 def watch_process() -> Callable[[], object]:
     """From now on too much memory raises MemoryError once, anywhere in the main thread: a page or a table may
-    take more than its journal. Returns how to end this.
+    take more than its journal. Returns how to end this. Another thread gets no signal, and no watch.
     """
+    if threading.current_thread() is not threading.main_thread():
+        return lambda: None
     watch, end = MemoryWatch(READER_BYTES_MAX), partial(signal.setitimer, signal.ITIMER_PROF, 0.0)
 
     def look(number: int, frame: object) -> None:

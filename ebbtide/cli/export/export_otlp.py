@@ -22,6 +22,7 @@ from ebbtide.cli.common.saving import file_option, save
 from ebbtide.cli.common.selection import choose_episode, whole_verdict
 from ebbtide.config import default_paths, load
 from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.messages import plural
 from ebbtide.events.record.episodes import Episode
 from ebbtide.events.record.format import visible_json
 from ebbtide.otel.destination import (
@@ -162,6 +163,9 @@ def spans_of_shutdown(journals: Sequence[Path], name: str) -> ShutdownSpans:
     # The API server has stored each record of an outage, also of one that was copied from there.
     durable_seq = verdict.end.seq if history.of_outages else verdict.durable_seq
     durable = [span for span in spans if span.seq <= durable_seq]
+    if len(durable) < len(spans):
+        left = plural(len(spans) - len(durable), "span")
+        remark(f"ebbtide: {left} left out: a power cut could still take their records")
     return ShutdownSpans(episode, durable, resource, conclude(verdict))
 
 
