@@ -17,7 +17,7 @@ from tests.waiting import WATCHDOG_SECONDS
 
 ROOT = Path(__file__).resolve().parents[1]
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
-SAME_BYTES = ("tests/replay/test_same_replay.py", "tests/replay/sim/test_same_journal.py")
+SAME_BYTES = ("tests/replay/sim/test_same_journal.py",)
 
 OTHERS = [path for path in os.environ.get("EBBTIDE_OTHER_PYTHONS", "").split(":") if path]
 

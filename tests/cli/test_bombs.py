@@ -26,6 +26,12 @@ PEAK_MIB_MAX = 256
 #: Unpacked from one MB, or a few. Without limits most of them take more than `PEAK_MIB_MAX`.
 PACK_BYTES = 32_000_000
 OBJECT_BYTES = 12_000_000
+#: A bomb of a shutdown, one of a checkpoint, one of an outage. The others are a proof: each takes seconds.
+GATE = ("autopsy_lines", "a_wide_checkpoint", "lost_pods")
+
+
+def of_proof(name: str) -> object:
+    return name if name in GATE else pytest.param(name, marks=pytest.mark.proof)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +56,7 @@ def bounded(found: Measured, place: Path) -> Measured:
     return found
 
 
-@pytest.mark.parametrize("pack", BOMBS, indirect=True)
+@pytest.mark.parametrize("pack", [*map(of_proof, BOMBS)], indirect=True)
 def test_a_pack_of_a_megabyte(pack: Path) -> None:
     """An outage's page has more than its other readers."""
     page = ("report", "last", "-o", pack.with_suffix(".html"))
@@ -120,7 +126,9 @@ def an_api_server(folder: Path, data: bytes, member: str) -> Iterator[Path]:
         server.shutdown()
 
 
-@pytest.mark.parametrize("name", ["lost_pods", "finalizers_of_lost_pods", "stages", "sources"])
+@pytest.mark.parametrize(
+    "name", [*map(of_proof, ["lost_pods", "finalizers_of_lost_pods", "stages", "sources"])]
+)
 def test_an_outages_journal_in_the_api_server(name: str, tmp_path: Path) -> None:
     member, data = segment(name, OBJECT_BYTES)
     with an_api_server(tmp_path, data, member) as kubeconfig:
@@ -129,6 +137,7 @@ def test_an_outages_journal_in_the_api_server(name: str, tmp_path: Path) -> None
             assert "node-1" in found.out or "of memory" in found.err, found.err
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("verb", ["verify", "tables"])
 def test_a_fleet(verb: str, tmp_path: Path) -> None:
     """Each journal in a worker, of which two run. The whole ones are read."""
