@@ -24,7 +24,7 @@ from ebbtide.events.decisions import WaveEnded, WaveStarted
 from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import shutdown_records
 from tests.conftest import replayed
-from tests.waiting import WATCHDOG_SECONDS
+from tests.waiting import WATCHDOG_SECONDS, until_sync
 
 COMMAND = (sys.executable, "-c", "from ebbtide.cli import main; main()", "demo")
 #: The same in real time; a mode follows (`tests.demo.patient`).
@@ -76,6 +76,11 @@ def left_over(folder: Path) -> list[int]:
         except OSError:
             continue
     return found
+
+
+def assert_no_pod_is_left(folder: Path) -> None:
+    """On a busy machine a process ends some time after its SIGKILL."""
+    until_sync(lambda: not left_over(folder), lambda: f"pods are left: {left_over(folder)}")
 
 
 #: The demo's promise (a proof).
@@ -130,7 +135,7 @@ def test_a_whole_run(
     commands = re.findall(rf"ebbtide (.*) --journal {re.escape(str(ran.journal))}$", page, re.MULTILINE)
     assert commands == [command for _, command in NEXT_COMMANDS]
     # No process and no reserve. The journal is intact, replays, and has its waves in order.
-    assert left_over(tmp_path) == []
+    assert_no_pod_is_left(tmp_path)
     assert [path.suffix for path in ran.journal.iterdir() if path.stat().st_size > 2**20] == []
     assert not (ran.journal / "reserve").exists()
     assert replayed(ran.journal) is None
@@ -170,7 +175,7 @@ def test_interrupted_it_takes_its_pods_with_it(
         (said,) = child.stderr.read().splitlines()
     begin, _, hint = said.partition("; its story: ")
     assert begin == f"ebbtide: {number.name}: the demo ends early, and its pods with it"
-    assert left_over(tmp_path) == []
+    assert_no_pod_is_left(tmp_path)
     # The output names the journal of a begun shutdown, and it is readable.
     (journal,) = tmp_path.glob("ebbtide-demo-*/journal")
     assert hint == ("" if mode == "paused" else f"ebbtide replay timeline --journal {journal}")
@@ -185,4 +190,4 @@ def test_a_reader_that_goes_away_ends_it_quietly(tmp_path: Path) -> None:
         child.stdout.close()
         assert child.wait(WATCHDOG_SECONDS) == -signal.SIGPIPE
         assert child.stderr.read() == ""
-    assert left_over(tmp_path) == []
+    assert_no_pod_is_left(tmp_path)
