@@ -18,7 +18,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -37,7 +37,11 @@ TAIL_LINES = 60
 
 CORE = r"actors/[^/]+\.py|actors/policy/|events/|replay/"
 EDGES = r"actors/edges/|actors/runner\.py|ebbtide/daemon\.py"
+#: Tests that these proofs run, and their helpers.
+TESTS_OF_CORE = r"|tests/(actors|cases|cli/replay|events|otel|replay|scripts)/"
+TESTS_OF_PARTS = r"|tests/(actors/edges|backends|beds|daemon|deploy|events|machine|store|test_units|waiting)"
 NODE = r"|tests/(node|beds|waiting)"
+TESTS_OF_NODE = NODE + r"|tests/(actors/edges|deploy|doctor)/|deploy/helm/|ebbtide/doctor/"
 OUTAGE = (
     r"actors/outage|actors/edges/(kubernetes|proof)/|ebbtide/outage/|deploy/kubernetes/|tests/outage_bed/"
 )
@@ -68,7 +72,7 @@ PROOFS = {
         " --ignore=tests/otel/delivery --deselect tests/replay/test_damage.py"
         f" && {PYTHON} -m coverage combine -q && {PYTHON} -m coverage report",
         4,
-        CORE + "|otel/",
+        CORE + "|otel/" + TESTS_OF_CORE,
     ),
     "mutations": Proof(
         "every comparison of the core turned round, every bit of a journal flipped",
@@ -76,13 +80,13 @@ PROOFS = {
         f" && {PYTEST} -n 2 -m '' --whole tests/replay/test_mutations.py"
         " tests/replay/test_damage.py",
         8,
-        CORE + "|tests/replay/",
+        CORE + TESTS_OF_CORE,
     ),
     "worlds": Proof(
         "the fixed seeds of worlds, nodes, outages, what-if, spans and accounts, all of them",
         f"{PYTEST} -n 2 -m 'not browser' --whole tests/world tests/outage_world tests/replay tests/otel",
         12,
-        CORE + "|otel/|tests/(world|outage_world|replay)/|" + EDGES,
+        CORE + "|otel/|tests/(world|outage_world|replay|otel)/|" + EDGES,
     ),
     "what-if": Proof(
         "what-if's verdicts, intervals and chances against nights simulated with the change",
@@ -115,10 +119,10 @@ PROOFS = {
         "every test on a real part but the node: logind, D-Bus, containerd, machines, back ends, stores",
         f"{PYTEST} -m '(root or machine or backend) and not node'",
         12,
-        EDGES + "|otel/|ebbtide/|tests/(beds|backends|store|machine)/",
+        EDGES + "|otel/|ebbtide/|deploy/(prometheus|systemd)/" + TESTS_OF_PARTS,
     ),
     "node": Proof(
-        "every test on a real Kubernetes node", f"{PYTEST} -m node", 40, EDGES + "|" + OUTAGE + NODE
+        "every test on a real Kubernetes node", f"{PYTEST} -m node", 40, EDGES + "|" + OUTAGE + TESTS_OF_NODE
     ),
     "matrix": Proof(
         "every part of the node, in every way in which it fails, at every time of a shutdown",
@@ -158,7 +162,10 @@ PROOFS = {
         r"ebbtide/fleet/|pyspark_ebbtide|tests/fleet",
     ),
     "lake": Proof(
-        "the lake on a real S3 store", f"{PYTEST} -m backend tests/fleet", 4, r"ebbtide/fleet/|tests/fleet/"
+        "the lake on a real S3 store",
+        f"{PYTEST} -m backend tests/fleet",
+        4,
+        r"ebbtide/fleet/|tests/(fleet|store)/",
     ),
     "fuzz": Proof(
         "every parser of foreign input, guided by coverage",
@@ -237,10 +244,14 @@ def write(result: Result) -> None:
     PAGE.write_text(head + "\n".join(kept[name] for name in PROOFS if name in kept) + "\n")
 
 
-def needed(revision: str) -> list[str]:
-    """The proofs that judge a file changed since ``revision``."""
-    changed = _git("diff", "--name-only", _git("merge-base", revision, "HEAD")).splitlines()
-    changed += _git("ls-files", "--others", "--exclude-standard").splitlines()
+def changed_since(revision: str) -> list[str]:
+    """Also the changes that are not committed."""
+    changed = _git("diff", "--name-only", "--no-renames", _git("merge-base", revision, "HEAD")).splitlines()
+    return changed + _git("ls-files", "--others", "--exclude-standard").splitlines()
+
+
+def needed(changed: Iterable[str]) -> list[str]:
+    """The proofs that judge one of these files."""
     return [name for name, proof in PROOFS.items() if any(re.match(proof.paths, path) for path in changed)]
 
 
@@ -290,7 +301,12 @@ def main() -> int:
     asked = parser.parse_args()
     if unknown := [name for name in asked.names if name not in PROOFS]:
         parser.error(f"no proof is called {', '.join(unknown)}: see --list")
-    names = needed(asked.revision) if asked.revision else asked.names or list(PROOFS)
+    names = asked.names or list(PROOFS)
+    if asked.revision:
+        try:
+            names = needed(changed_since(asked.revision))
+        except subprocess.CalledProcessError as error:
+            parser.error(error.stderr.strip())
     if asked.list or asked.revision:
         for name in names:
             proof = PROOFS[name]
