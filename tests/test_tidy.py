@@ -396,7 +396,11 @@ READS_A_CLOCK = {
 
 
 def _marks(nodes: list[ast.expr]) -> set[str]:
-    found = [node for each in nodes for node in ast.walk(each) if isinstance(node, ast.Attribute)]
+    """Without those of single parameters: the gate runs the other ones."""
+    every = [node for each in nodes for node in ast.walk(each)]
+    ones = [node for node in every if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.param"]
+    of_one = {node for each in ones for node in ast.walk(each)}
+    found = [node for node in every if isinstance(node, ast.Attribute) and node not in of_one]
     return {node.attr for node in found if ast.unparse(node.value) == "pytest.mark"}
 
 
@@ -424,17 +428,20 @@ def _arguments(function: Function) -> set[str]:
     return {each.arg for each in (*function.args.args, *function.args.kwonlyargs)}
 
 
-def _bounds(function: Function) -> Iterator[ast.Call]:
-    """Real clock reads, and deadlines other than the watchdog's."""
+def _bounds(function: Function) -> Iterator[ast.expr]:
+    """Real clock reads, deadlines other than the watchdog's, and sleeps of a test."""
     arguments = function.args.posonlyargs + function.args.args
     defaults = [*zip(reversed(arguments), reversed(function.args.defaults), strict=False)]
     defaults += [*zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)]
     patient = {each.arg for each, value in defaults if value and ast.unparse(value) == "WATCHDOG_SECONDS"}
     for node in ast.walk(function):
+        # Also a clock that is not called here, but gets another name.
+        if isinstance(node, ast.Attribute) and _is_clock(node):
+            yield node
         if not isinstance(node, ast.Call):
             continue
-        owner, _, name = ast.unparse(node.func).rpartition(".")
-        if name.removesuffix("_ns") in CLOCKS and owner in ("time", "trio"):
+        name = ast.unparse(node.func).rpartition(".")[2]
+        if name == "sleep" and function.name.startswith("test_") and _is_number(node.args[0]):
             yield node
         times = [word.value for word in node.keywords if word.arg in TIME_OUTS]
         times += node.args[:1] if name in DEADLINES else []
@@ -444,16 +451,26 @@ def _bounds(function: Function) -> Iterator[ast.Call]:
             yield node
 
 
+def _is_clock(node: ast.Attribute) -> bool:
+    owners = ("time", "trio", "trio.lowlevel.current_clock()")
+    return node.attr.removesuffix("_ns") in CLOCKS and ast.unparse(node.value) in owners
+
+
+def _is_number(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and type(node.value) in (int, float)
+
+
 def _is_seconds(node: ast.expr) -> bool:
-    constant = isinstance(node, ast.Constant) and type(node.value) in (int, float)
-    return constant or "SECONDS" in ast.unparse(node)
+    return _is_number(node) or "SECONDS" in ast.unparse(node)
 
 
 def _hidden_clocks(tree: ast.Module) -> Iterator[ast.stmt]:
     """Renaming imports that would hide a clock from `_bounds`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module in ("time", "trio"):
-            if any(each.name.removesuffix("_ns") in CLOCKS | DEADLINES for each in node.names):
+            if any(
+                each.name.removesuffix("_ns") in CLOCKS | DEADLINES | {"sleep", "*"} for each in node.names
+            ):
                 yield node
         elif isinstance(node, ast.Import) and any(
             each.name in ("time", "trio") and each.asname for each in node.names
@@ -500,7 +517,7 @@ def test_no_gate_test_depends_on_the_speed_of_the_machine() -> None:
 
 
 def test_a_bound_on_the_real_clock_is_found() -> None:
-    """Clocks, deadlines and time-outs, also in helpers; the mock clock is exempt."""
+    """Clocks, deadlines and time-outs, also in helpers; a test's sleeps. The mock clock is exempt."""
     text = """
 def helper(): return time.monotonic()
 async def test_one():
@@ -513,12 +530,25 @@ def test_three(): run(timeout=3)
 def test_four(): run(timeout=WATCHDOG_SECONDS)
 def test_five(): process.wait(5)
 def test_six(): ", ".join(names)
+def test_seven(): now = time.monotonic
+def test_eight(): time.sleep(1)
+@pytest.mark.parametrize("each", [1, pytest.param(2, marks=pytest.mark.proof)])
+def test_nine(each): run(timeout=3)
 from time import perf_counter
 import time as clock
+from trio import *
 """
     tree = ast.parse(text)
-    assert sorted(each.lineno for f in _gate_functions(tree) for each in _bounds(f)) == [2, 4, 5, 11]
-    assert [each.lineno for each in _hidden_clocks(tree)] == [13, 14]
+    assert sorted(each.lineno for f in _gate_functions(tree) for each in _bounds(f)) == [
+        2,
+        4,
+        5,
+        11,
+        13,
+        14,
+        16,
+    ]
+    assert [each.lineno for each in _hidden_clocks(tree)] == [17, 18, 19]
 
 
 # --- prose -------------------------------------------------------------------------------------

@@ -13,10 +13,11 @@ from uuid import uuid4
 
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from ebbtide.actors.edges.kubernetes import api_watch as watch
 from ebbtide.actors.edges.kubernetes import leadership
-from ebbtide.actors.edges.kubernetes.api_calls import Answer, Unanswered
+from ebbtide.actors.edges.kubernetes.api_calls import Answer, ApiCall, Unanswered
 from ebbtide.actors.edges.kubernetes.api_writes import event_name
 from ebbtide.actors.edges.kubernetes.config_maps import ConfigMapStorage
 from ebbtide.actors.edges.kubernetes.known_pods import KnownPod
@@ -293,17 +294,17 @@ async def test_a_write_that_comes_late_is_refused(
     rights: Path, kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A read for the next decision invalidates writes still in flight."""
-    monkeypatch.setattr(bounds, "now", bounds.Bounds(api_unhurried_seconds=0.3))
     async with asking(rights, kubelet) as hand:
         late: list[Callable[[], Awaitable[Answer]]] = []
+        with monkeypatch.context() as patch:
 
-        async def hold_back(send: Callable[[], Awaitable[Answer]]) -> Answer:
-            late.append(send)
-            await trio.sleep(0.3)
-            raise Unanswered("silence")
+            async def hold_back(send: Callable[[], Awaitable[Answer]]) -> Answer:
+                late.append(send)
+                patch.setattr(ApiCall, "left_seconds", 0.0)  # the order's time is over
+                raise Unanswered("silence")
 
-        hand.caller.instead = hold_back
-        assert (await hand.do(hand.taint())).result == "timed-out"
+            hand.caller.instead = hold_back
+            assert (await hand.do(hand.taint())).result == "timed-out"
         assert await hand.read() == Ending()
         assert hand.last().taint == "none"
         assert (await late[0]()).code == 409
@@ -317,7 +318,7 @@ async def test_the_way_back_overtakes_the_quarantine(rights: Path, kubelet: Kube
 
         async def slowly(send: Callable[[], Awaitable[Answer]]) -> Answer:
             sent.set()
-            await trio.sleep(0.2)
+            await wait_all_tasks_blocked()  # until the restore is on its way
             return await send()
 
         hand.caller.instead = slowly
