@@ -45,7 +45,7 @@ WRONG = [
     "plan --config {d}/good.yaml",
     "plan --config {d}/config.yaml --pods {d}/missing.yaml",
     "plan --config {d}/config.yaml --pods {d}/wide.yaml",
-    "plan --config {d}/config.yaml --pods {d}",
+    "plan --config {d}/config.yaml --pods {d}/binary.yaml",
     "config check --config {d}/elsewhere.yaml",
     "config check --config /dev/zero",
     "run --mode process --pods {d}/good.yaml --config {d}/elsewhere.yaml --journal {d}/j --runtime {d}/r",
