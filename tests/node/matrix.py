@@ -428,12 +428,16 @@ def replay(seen: Seen) -> Iterator[str]:
         yield seen.replay
 
 
+#: Of a pod that had ended in a cancelled shutdown: the next one only writes its final status.
+NONE_RAN = "none of its containers was running"
+
+
 def outcomes_of(seen: Seen) -> dict[str, list[str]]:
     """Each pod's outcomes in order."""
     names = planned(seen)
     found: dict[str, list[str]] = {}
     for each in seen.events(d.PodEnded):
-        if each.uid in names:
+        if each.uid in names and each.reason != NONE_RAN:
             found.setdefault(names[each.uid], []).append(each.outcome)
     return found
 

@@ -38,8 +38,8 @@ Kubernetes' own attacher and provisioner; an emulated management controller (sus
 The controller-manager has a monitor grace of 15 s; `defaults` has 50 s.
 
 Each run checks: no node wrote after it had lost the volume, and no call broke CSI's order (unless the
-scenario is about that); the journal was read back from the API server and replays to the byte; every pod's
-and volume's end is on record. The page names runs that broke one.
+scenario is about that); the journal was read back from the API server and replays to the byte; Jaeger returns
+its trace span by span; every pod's and volume's end is on record. The page names runs that broke one.
 
 ```
 sudo python -m tests.outage_bed --list                # the scenarios, explained
@@ -51,7 +51,8 @@ sudo python -m tests.outage_bed --page                # this page: the kept resu
 ## Each course
 
 Seconds after the cut, of each scenario's last run: the taint by hand at NotReady; by the controller. `none`:
-no action at first. In `api-away` both nodes look dead, so the storm brake delays the controller's taint.
+no action at first. In `api-away` both nodes look dead, so the storm brake delays the controller's taint; in
+`paused` a person's pause does. Of a Node that is gone the timer of six minutes detaches (`node-deleted`).
 
 """
 PAIRS = """
