@@ -169,6 +169,8 @@ class Shutdown(JournalEpisode["ShutdownRecord"]):
 
 
 class Outage(JournalEpisode["OutageRecord"]):
+    """One outage; ``account``: what is on record of it."""
+
     account: OutageRecord
 
 
