@@ -54,6 +54,8 @@ READ_PAUSE_NS = 5 * NS_PER_SECOND
 LATER_PAUSES_NS = ((24, 30 * NS_PER_SECOND), (144, 300 * NS_PER_SECOND))
 #: These show Off for a moment in a forced restart, so one reading is no proof.
 TWICE: tuple[o.Source, ...] = ("redfish", "ipmi")
+#: The machine may have run between two answers that are further apart. Those of IPMI take a minute.
+ROW_NS = 120 * NS_PER_SECOND
 #: These know only the machine's power: a machine that is on may be dead.
 POWER: tuple[o.Source, ...] = (*TWICE, "cloud")
 #: A peer that cannot reach a node proves no outage: these only contradict.
@@ -369,6 +371,8 @@ def _says_off(state: ProofState, event: o.EvidenceRead, who: str, now: int) -> R
     if event.source in NO_PROOF:
         return state, ended
     before = state.off.get(who)
+    if before is not None and event.begun_ns - before.begun_ns > max(ROW_NS, state.proof_ns):
+        before = None
     first_ns = before.first_ns if before is not None else event.begun_ns
     until_ns = event.begun_ns + state.proof_ns
     if event.source == "declared":
