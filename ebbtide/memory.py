@@ -21,8 +21,12 @@ WORKER_BYTES_MAX, READER_BYTES_MAX = 80 << 20, 128 << 20
 PROCESS_BYTES_MAX, ORDINARY_BYTES = 192 << 20, 16 << 20
 ITEMS_A_LOOK, LOOK_SECONDS = 4096, 0.02
 T = TypeVar("T")
-#: What a command reads.
-reading = ""
+#: What a command reads, and whether that took too much memory.
+reading, exceeded = "", False
+
+
+class Exceeded(BaseException):
+    """No MemoryError: an ``except Exception`` would take it, and a replay would report a failed actor."""
 
 
 def too_large_text(bytes_max: int) -> str:
@@ -55,20 +59,26 @@ class MemoryWatch:
 
 
 def watch_process() -> Callable[[], object]:
-    """From now on too much memory raises MemoryError once, anywhere in the main thread: a page or a table may
+    """From now on too much memory raises Exceeded once, anywhere in the main thread: a page or a table may
     take more than its journal. Returns how to end this. Another thread gets no signal, and no watch.
+
+    Trio may wrap the error, so `guard` looks at ``exceeded``.
     """
+    global exceeded
     if threading.current_thread() is not threading.main_thread():
         return lambda: None
+    exceeded = False
     watch, end = MemoryWatch(READER_BYTES_MAX), partial(signal.setitimer, signal.ITIMER_PROF, 0.0)
 
     def look(number: int, frame: object) -> None:
+        global exceeded
         try:
             watch.look()
         except MemoryError:
             # The error's way out has as much memory.
             end()
-            raise
+            exceeded = True
+            raise Exceeded from None
 
     signal.signal(signal.SIGPROF, look)
     # Of the processor's time: an idle reader wakes for no look.

@@ -5,12 +5,17 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from subprocess import PIPE
 
+import click
 import pytest
 import trio
 
+from ebbtide import memory
+from ebbtide.cli.common.guard import CORRUPT, guarded
+from ebbtide.cli.common.reading import watch_memory
 from ebbtide.events import bounds
 from tests.cli.bed import Node, write
 from tests.commands import Ran, Run, ebbtide
@@ -175,3 +180,31 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
         shown.stdout.close()
         assert shown.stderr.read() == b""
         assert shown.wait() == -signal.SIGPIPE
+
+
+@pytest.mark.parametrize("nursery", [False, True])
+def test_too_much_memory_is_no_error_of_a_journal(
+    nursery: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A replay takes an actor's Exception for a failed actor, and Trio puts errors into groups."""
+
+    def look(watch: memory.MemoryWatch) -> None:
+        raise MemoryError
+
+    async def signalled() -> None:
+        signal.raise_signal(signal.SIGPROF)
+
+    async def in_a_nursery() -> None:
+        async with trio.open_nursery() as opened:
+            opened.start_soon(signalled)
+
+    @click.command()
+    def greedy() -> None:
+        watch_memory("one.ebpack")
+        with suppress(Exception):
+            trio.run(in_a_nursery if nursery else signalled)
+
+    monkeypatch.setattr(memory, "exceeded", False)
+    monkeypatch.setattr(memory.MemoryWatch, "look", look)
+    assert guarded([], greedy) == CORRUPT
+    assert "one.ebpack: reading it takes more than" in capsys.readouterr().err

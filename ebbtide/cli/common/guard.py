@@ -71,9 +71,12 @@ def guarded(arguments: Sequence[str], command: click.Command | None = None, name
         code = command.main(list(arguments), prog_name=name, standalone_mode=False)
     except (KeyboardInterrupt, click.Abort):
         return _die_of(signal.SIGINT)
-    except Exception as error:
+    except BaseException as error:
+        memory = sys.modules.get("ebbtide.memory")
+        cause = MemoryError() if memory is not None and memory.exceeded else error
+        if not isinstance(cause, Exception):
+            raise
         # Nurseries raise groups; the first error is the cause.
-        cause = error
         while isinstance(cause, ExceptionGroup):
             cause = cause.exceptions[0]
         if isinstance(cause, ReaderGone):
