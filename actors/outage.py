@@ -142,9 +142,10 @@ STILL_NOT_PROVED = "no proof that the machine is off, however often it was switc
 #: Above this share of the nodes in service a broken view is likelier than so many dead nodes, and the rest
 #: could not take over their work.
 DEAD_PERCENT_MAX = 50
-#: Above this share of the nodes in service a broken view is likelier than so many dead nodes.
+#: From so many nodes on the share allows two at least: the second one's volumes need not wait for the first.
 TWO_FROM_NODES = 5
-#: From so many nodes on the share allows two at least.
+#: Work that hangs for longer takes no place: it waits for a person or an owner. Longer than the six-minute
+#: timer and an attacher's tries.
 PLACE_NS = 900 * NS_PER_SECOND
 
 NOT_SEEN, MANY_DEAD, FEW_HEALTHY, *_LIMITED, NO_PLACE, BEHIND = REFUSALS = (

@@ -97,8 +97,8 @@ FRAME_MAGIC = 0xEBB71DE5
 FRAME_MAGIC_BYTES = FRAME_MAGIC.to_bytes(4, "little")
 
 # Numbers have fixed places, texts follow: a reader unpacks one head a record, and skips by length. Every
-# frame has the durable number, because evidence for a loss must be behind it. : magic, crc, length, seq,
-# durable seq, mono ns, wall ns, episode, cause, flags, tag length, actor length.
+# frame has the durable number, because evidence for a loss must be behind it.
+#: magic, crc, length, seq, durable seq, mono ns, wall ns, episode, cause, flags, tag length, actor length.
 FRAME_HEAD = struct.Struct("<IIIQQqqQQBBH")
 #: The head without magic and CRC: the CRC covers all from here.
 FRAME_CHECKED = struct.Struct("<IQQqqQQBBH")
