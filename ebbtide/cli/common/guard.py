@@ -73,7 +73,9 @@ def guarded(arguments: Sequence[str], command: click.Command | None = None, name
         return _die_of(signal.SIGINT)
     except BaseException as error:
         memory = sys.modules.get("ebbtide.memory")
-        cause = MemoryError() if memory is not None and memory.exceeded else error
+        # A process of the pool may have sent it.
+        too_much = memory is not None and (memory.exceeded or isinstance(error, memory.Exceeded))
+        cause = MemoryError() if too_much else error
         if not isinstance(cause, Exception):
             raise
         # Nurseries raise groups; the first error is the cause.

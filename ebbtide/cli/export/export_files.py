@@ -150,7 +150,7 @@ def tables_of(journals: Sequence[JournalLocations]) -> TablesOf:
 
     try:
         return TablesOf(list(batched(rows())), said, worst(codes))
-    except MemoryError:
+    except (MemoryError, memory.Exceeded):
         # Also from a process of the pool.
         text = memory.too_large_text(memory.READER_BYTES_MAX)
         raise Refused(f"{memory.reading}: {text}", CORRUPT) from None
