@@ -35,7 +35,7 @@ class Leases(ConfigMaps):
     #: Refusals by method.
     refused: dict[str, Answer] = {}
 
-    def _carry_out(self, method: str, path: str, body: Any) -> Answer:
+    def carry_out(self, method: str, path: str, body: Any) -> Answer:
         if method in self.refused:
             return self.refused[method]
         name = body["metadata"]["name"] if method == "POST" else path.rpartition("/")[2]
