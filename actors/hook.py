@@ -586,7 +586,7 @@ def _describe_fate(state: PodState, now: int) -> tuple[d.PodOutcome, str]:
     unheard = [
         down
         for down in downs
-        if (down.delegated or state.deleted or _perhaps_deleted(state))
+        if (down.delegated or _perhaps_deleted(state))
         and down.stop_since_ns
         and down.exit_code is None
         and not down.never_ran

@@ -59,7 +59,7 @@ def test_a_kubernetes_node(run: Run, tmp_path: Path) -> None:
     [
         (("--seeds", "9..3"), "write it like 1..200"),
         (("--seeds", "x"), "'x' is no range of seeds"),
-        (("--seeds", "1..2", "--seed", "3"), "leave --seed out"),
+        (("--seeds", "1..2", "--seed", "3"), "leave one of them out"),
         (("--pods", "x", "--synthetic", "3"), "leave --synthetic out"),
         (("--behaviour", "/nonexistent/b.yaml"), "cannot read /nonexistent/b.yaml: No such file"),
         (("--behaviour", "b", "--calm"), "leave --calm out"),
