@@ -129,7 +129,8 @@ LOOK_SECONDS, STATUS_SECONDS_MAX = 0.01, 5.0
 
 @cache
 def _runner() -> asyncio.Runner:
-    return asyncio.Runner()
+    # Another library of the process may have set a policy, whose loop works in one thread only.
+    return asyncio.Runner(loop_factory=asyncio.SelectorEventLoop)
 
 
 def answer_of(url: str, path: str, ask: Callable[[], Any]) -> Any:
