@@ -221,8 +221,12 @@ def parse_text(
             return parse_json(text, repeated)
     if wrong is None:
         return parse_yaml(text, nodes_max, repeated)
+    before = len(repeated or ())
     with suppress(DocumentError):
         return parse_yaml(text, nodes_max, repeated)
+    if repeated is not None:
+        # The other reader names them again.
+        del repeated[before:]
     # As kubectl: a line with --- begins a document, whatever is above it.
     builder, found, first = _YamlBuilder(nodes_max, repeated), list[Node](), 1
     for piece in _BEGIN.split(text):

@@ -252,3 +252,9 @@ def test_any_text_is_a_tree_or_one_clear_error(text: str) -> None:
         except documents.DocumentError as error:
             said = error.message
         assert said.isprintable()
+
+
+def test_a_repeated_field_beside_a_bad_document_is_named_once() -> None:
+    repeated = list[documents.DocumentError]()
+    documents.parse_text("a: 1\na: 2\n---\nb: [\n---\nc: 1\n", repeated=repeated, wrong=[])
+    assert [each.line for each in repeated] == [2]
