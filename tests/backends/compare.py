@@ -15,7 +15,7 @@ from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.reader import History
 from ebbtide.otel.projection import Projection
 from ebbtide.otel.span import Resource, Span
-from tests.backends.backends import Kept, Key
+from tests.backends.backends import Backend, Kept, Key
 from tests.otel.delivery.spans import encode_traces
 
 #: Attributes that Jaeger, and the Collector for a file, add to a span.
@@ -90,6 +90,11 @@ def _value(value: Any) -> Any:
     if kind == "array_value":
         return [_value(each) for each in value.array_value.values]
     return getattr(value, kind) if kind else ""
+
+
+def assert_returned(backend: Backend, shutdown: Shutdown) -> None:
+    """The back end has each span of the trace, once it has as many."""
+    assert_same(backend.wait(shutdown.trace_id, lambda kept: kept.count >= len(shutdown.own)), shutdown)
 
 
 def assert_same(kept: Kept, shutdown: Shutdown) -> None:

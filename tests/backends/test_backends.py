@@ -25,7 +25,7 @@ from ebbtide.otel.sending import Accepted
 from ebbtide.otel.span import Resource, Span
 from ebbtide.replay.time_spent import critical_chain
 from tests.backends.backends import Backend, Collector, Key
-from tests.backends.compare import Shutdown, assert_same, shutdowns
+from tests.backends.compare import Shutdown, assert_returned, assert_same, shutdowns
 from tests.daemon.rig import EBBTIDE
 
 pytestmark = pytest.mark.backend
@@ -76,8 +76,7 @@ def test_a_trace_comes_back_as_it_is(
     """Over each protocol: names, times, attributes, events, links and status."""
     shutdown = episodes[number]
     trio.run(deliver, backend, [shutdown.own], shutdown.resource, protocol, ("none", "gzip")[number])
-    kept = backend.wait(shutdown.trace_id, lambda kept: kept.count >= len(shutdown.own))
-    assert_same(kept, shutdown)
+    assert_returned(backend, shutdown)
 
 
 def test_ten_exports_are_one(backend: Backend, episodes: list[Shutdown]) -> None:
@@ -102,8 +101,7 @@ def test_the_command_line_sends_an_old_shutdown(
         argv = [*EBBTIDE, *words]
         done = subprocess.run(argv, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
-    kept = backend.wait(episodes[-1].trace_id, lambda kept: kept.count >= len(episodes[-1].own))
-    assert_same(kept, episodes[-1])
+    assert_returned(backend, episodes[-1])
 
 
 @pytest.mark.parametrize("real", [True, False])

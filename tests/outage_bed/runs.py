@@ -12,7 +12,7 @@ from typing import Any
 import trio
 
 from tests.backends.backends import jaeger
-from tests.backends.compare import assert_same, shutdowns
+from tests.backends.compare import assert_returned, shutdowns
 from tests.beds.rootfs import leaves
 from tests.node.csi.programs import Programs
 from tests.node.ebbtide import COMMAND
@@ -67,9 +67,7 @@ def traced(journal: Path) -> list[str]:
             argv = [*COMMAND, "export", "otlp", f"-{number}", f"--journal={journal}"]
             subprocess.run([*argv, f"--endpoint={backend.http}"], check=True, capture_output=True, text=True)
             try:
-                wanted = len(outage.own)
-                kept = backend.wait(outage.trace_id, lambda kept, wanted=wanted: kept.count >= wanted)  # type: ignore[misc]
-                assert_same(kept, outage)
+                assert_returned(backend, outage)
             except AssertionError as error:
                 found.append(f"the trace of {outage.trace_id}: {error}"[:MESSAGE_CHARACTERS])
     return found

@@ -78,14 +78,19 @@ async def returns(stage: Stage, actor: Actor) -> None:
     stage.mark("untainted")
 
 
+async def recovers(stage: Stage, actor: Actor) -> None:
+    """The work is Ready elsewhere, the node returns, and the outage ends."""
+    await stage.recovered("web")
+    await returns(stage, actor)
+    await actor.closes(stage, "recovered")
+
+
 async def plain(stage: Stage, actor: Actor) -> None:
     """The power is cut; the work moves; the node returns."""
     await begin(stage, actor)
     await stage.cut()
     await actor.cure(stage)
-    await stage.recovered("web")
-    await returns(stage, actor)
-    await actor.closes(stage, "recovered")
+    await recovers(stage, actor)
 
 
 async def untouched(stage: Stage, actor: Actor) -> None:
@@ -409,9 +414,7 @@ async def api_away(stage: Stage, actor: Actor) -> None:
     await stage.bed.start_api()
     stage.mark("API server back")
     await actor.cure(stage)
-    await stage.recovered("web")
-    await returns(stage, actor)
-    await actor.closes(stage, "recovered")
+    await recovers(stage, actor)
 
 
 async def leader_killed(stage: Stage, actor: Controller) -> None:
@@ -426,9 +429,7 @@ async def leader_killed(stage: Stage, actor: Controller) -> None:
     await actor.leads(stage, other_than=first)
     stage.mark("another leads")
     await actor.cure(stage)
-    await stage.recovered("web")
-    await returns(stage, actor)
-    await actor.closes(stage, "recovered")
+    await recovers(stage, actor)
 
 
 # --- people, and other controllers --------------------------------------------------------------------
@@ -452,9 +453,7 @@ async def taint_removed(stage: Stage, actor: Controller) -> None:
     await stage.until_tainted()
     stage.mark("declared off")
     stage.storage.fault("ControllerUnpublishVolume")
-    await stage.recovered("web")
-    await returns(stage, actor)
-    await actor.closes(stage, "recovered")
+    await recovers(stage, actor)
     assert len(events(actor.records, outage_events.OutageBegan)) == 1, "a second outage began"
 
 
@@ -541,9 +540,7 @@ async def paused(stage: Stage, actor: Controller) -> None:
     await stage.person("pause", LOST, "--withdraw")
     stage.mark("pause ended")
     await actor.cure(stage)
-    await stage.recovered("web")
-    await returns(stage, actor)
-    await actor.closes(stage, "recovered")
+    await recovers(stage, actor)
 
 
 async def closed_by_hand(stage: Stage, actor: Controller) -> None:
