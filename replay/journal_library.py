@@ -169,7 +169,7 @@ class Shutdown(JournalEpisode["ShutdownRecord"]):
 
 
 class Outage(JournalEpisode["OutageRecord"]):
-    """One outage; ``account``: what is on record of it."""
+    """One outage. ``account`` has its record."""
 
     account: OutageRecord
 

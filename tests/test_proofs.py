@@ -11,7 +11,7 @@ import pytest
 from tests import proofs
 from tests.core_modules import ROOT
 
-#: By mark: the proofs that select it, one of which is enough.
+#: The proofs that run the tests with a mark. One of them is enough.
 SELECTS = {
     "node": {"node"},
     "browser": {"browser"},

@@ -48,7 +48,7 @@ def is_control_plane(node: NodeView) -> bool:
 
 
 def used_labels(configuration: OutageConfiguration) -> set[str]:
-    """Of a Node: those that pools, zones and roles read."""
+    """The labels of a Node by which the brake finds its pool, its zone and its role."""
     return {ZONE, *CONTROL_PLANE, *(name for pool in configuration.pools for name in pool.node_selector)}
 
 

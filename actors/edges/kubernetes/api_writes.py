@@ -469,7 +469,7 @@ class StatusDelivery:
 
 
 async def _report_progress(order: DeliverStatuses, missing: Collection[str], outlet: Outlet) -> None:
-    """Until cancelled. The release may come before a slow delivery's end, and names what is missing."""
+    """Until cancelled. A release that comes before the end of a slow delivery names the missing statuses."""
     told = len(missing)
     while True:
         await trio.sleep(PROGRESS_SECONDS)

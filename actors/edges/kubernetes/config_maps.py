@@ -428,7 +428,7 @@ class ConfigMapStorage:
         self.fenced = False
         self._path = maps_path(namespace)
         self._source = ConfigMapSource(_location(namespace, node_uid))
-        #: By number, without data; also what is to be deleted.
+        #: By number, without data. Pieces that wait for their deletion are among them.
         self._index: dict[int, Piece] = {}
         #: Of the journal, as objects.
         self._bytes = 0

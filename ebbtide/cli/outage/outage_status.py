@@ -374,7 +374,7 @@ class Found(NamedTuple):
 
 async def outages_of(cluster: Cluster, namespace: str, journals: list[StoredJournal]) -> Found:
     """Raises Refused."""
-    #: Oldest first, and the journal's verdict: what is damaged may hide the newest.
+    #: Oldest first, and the journal's verdict: a damaged part may hide the newest outage.
     found: dict[str, tuple[list[OutageRecord], Verdict]] = {}
 
     def take(node_uid: str, source: Source) -> None:
