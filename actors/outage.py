@@ -9,26 +9,20 @@
 A node is *suspected* when it is not Ready, its lease is silent, or a source reports it off. It is put out of
 service when it is not Ready **and** a proof counts (`actors.outage_proof`), after the storm brake has granted
 a permit (``asking``). The taint's order names everything it was decided from. If any of that has changed, the
-edge does not write, the Node is read again (``reading``), and the actor decides anew. Kubernetes' controllers
-then delete the pods and detach the volumes, and an actor follows each (`actors.outage_work`) to its end
-(``recovering``, then ``out``).
+edge does not write, and the actor reads the Node again (``reading``). An actor follows each pod and volume
+(`actors.outage_work`) to its end (``recovering``, then ``out``).
 
 The way back depends on the boot id. Another boot than the one that was proved off: the taint is removed at
-once. The same boot: an alarm and our own NoSchedule taint; the out-of-service taint is removed when the
-kubelet reports no volume in use (``quarantined``). Only a status names its boot: a renewed lease alone is no
-alarm, as a starting kubelet's may come long before its first status. The journal names the boot that was
-proved off, or else the note beside the taint. Where neither does, it is the boot found with the taint.
+once. The same boot: an alarm, and our own NoSchedule taint until the kubelet reports no volume in use
+(``quarantined``). Only a status names its boot: a starting kubelet may renew its lease long before its first
+status. The boot that was proved off is in the journal, else in the note beside the taint, else it is the boot
+found with the taint.
 
-A person may remove our taint. The same boot stays proved off, and only a new declaration sets the taint
-again. What hangs on a deleted Node is followed to its end (``gone``).
+A machine without a proof may be switched off (``switching``). The command's answer is no proof: the sources
+are read again.
 
-Without a proof, and after a configured time without a sign of life (by default never), the machine itself is
-switched off (``switching``): at most three times, five minutes apart. The command's answer is no proof;
-the sources are read again.
-
-`_consider` alone decides on the taint and, through `_switch_off`, on the machine's power. A failed taint is
-never repeated before the Node is read. Only `_consider`, `_switch_off`, `_quarantine` and `_untaint` change
-the cluster; in a dry run they record the change instead. The fallback at the end can only cancel.
+Only `_consider`, `_switch_off`, `_quarantine` and `_untaint` change the cluster; in a dry run they record the
+change instead. A failed taint is never repeated before the Node is read.
 """
 
 from __future__ import annotations
@@ -89,8 +83,8 @@ OutagePhase = Literal[
 
 #: A read is two requests, and a hundred outages share the controller's 20 requests a second.
 READ_RETRY_NS = 10 * NS_PER_SECOND
-#: Before the next attempt of a write, by the number of failures in a row: one request may fail by chance, but
-#: missing rights or an overloaded API server last minutes, and each refused taint costs some ten requests.
+#: By the number of failed writes in a row. One request may fail by chance. Missing rights or an overloaded
+#: API server last minutes, and each refused taint costs some ten requests.
 RETRIES_NS = tuple(seconds * NS_PER_SECOND for seconds in (5, 10, 20, 40, 60))
 #: How often in a row a taint is decided anew at once because the Node has changed.
 CHANGES_AT_ONCE = 3
@@ -101,10 +95,10 @@ PERMIT_RETRY_NS = 15 * NS_PER_SECOND
 POWER_OFF_PAUSE_NS = 300 * NS_PER_SECOND
 #: In one outage: a management controller that reported success three times is broken if the machine is on.
 POWER_OFFS_MAX = 3
-#: Readings of the sources before a command: a management controller's proof takes two, and a machine that is
-#: already off need not be switched off.
+#: Readings of the sources before a command: a management controller's proof takes two, and the machine may be
+#: off already.
 READINGS_BEFORE = 2
-#: With these the node is down: its kubelet reports it, or has stopped reporting.
+#: Its kubelet reports the node down, or has stopped reporting.
 DOWN: tuple[o.Ready, ...] = ("False", "Unknown")
 
 #: Why the node is not out of service, or not back. Others begin with `BRAKE_SAYS`.
@@ -121,7 +115,7 @@ NO_CONDITION, NOT_PROVED, IS_READY, TAKEN_AWAY, NOT_OURS, NO_STATUS, PAUSED, *DR
     "dry run: the node would be quarantined now",
     "dry run: our taint would be taken away now",
 )
-#: By a problem of the systemUUID: without it a management controller proves nothing.
+#: Without a valid systemUUID a management controller is no proof.
 UNPROVED = {each: f"{NOT_PROVED}: {each}" for each in UUID_PROBLEMS if each != NO_UUID}
 DRY_TAINT, DRY_POWER_OFF, DRY_QUARANTINE, DRY_UNTAINT = DRY
 BRAKE_SAYS = "the storm brake: "
@@ -129,20 +123,18 @@ ANOTHERS = "another controller's taint stands on the node"
 UNRECORDED = "a proof that is not on record"
 #: A sign of life of the boot that was proved off.
 REPORTS, IS_READY_NOW = "it reports its status", "Ready is True"
-#: Beside the names of what hangs.
 NOT_FOLLOWED = "{} more, not followed"
 #: Why the machine is not switched off any more; also `UUID_PROBLEMS`.
 STILL_NOT_PROVED = "no proof that the machine is off, however often it was switched off"
 
-# The storm brake: may one more node be put out of service? Each outage has its own proof. The brake limits
-# what one proof cannot show: a source that is wrong about every machine, a broken view of the controller, or
-# too few nodes left for the work. It counts the nodes *in recovery*: each has a place from its permit until
-# its work is elsewhere. A dead node that stays dead takes no place.
+# The storm brake limits what one node's proof cannot show: a source that is wrong about every machine, a
+# broken view of the controller, or too few nodes left for the work. It counts the nodes *in recovery*: each
+# has a place from its permit until its work is elsewhere.
 
 #: Above this share of the nodes in service a broken view is likelier than so many dead nodes, and the rest
 #: could not take over their work.
 DEAD_PERCENT_MAX = 50
-#: From so many nodes on the share allows two at least: the second one's volumes need not wait for the first.
+#: From so many nodes on the share is two at least: the second one's volumes need not wait for the first.
 TWO_FROM_NODES = 5
 #: Work that hangs for longer takes no place: it waits for a person or an owner. Longer than the six-minute
 #: timer and an attacher's tries.
@@ -169,7 +161,7 @@ def refusal(counted: NodesCounted) -> str:
     healthy, recovering, dead = counted.healthy, counted.recovering, counted.dead
     if not counted.sees_leases:
         return NOT_SEEN
-    # The node that asks looks dead as well.
+    # The asking node looks dead too.
     if (dead + 1) * 100 > (healthy + dead + 1) * DEAD_PERCENT_MAX:
         return MANY_DEAD
     if healthy < counted.min_healthy:
@@ -236,12 +228,10 @@ class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     declared_at: str | None = None
     removed_at: str | None = None
     permit: bool = False
-    #: When the brake granted it. An older one than `PERMIT_RETRY_NS` allows no command: the nodes are counted
-    #: anew.
+    #: When the brake granted it. A permit older than `PERMIT_RETRY_NS` allows no command.
     permit_ns: int = 0
-    #: Out of service: when its place ends at the latest (`PLACE_NS`).
+    #: When its place ends at the latest.
     place_ns: int = NEVER_NS
-    #: The count that answers the open request for a permit.
     counted: o.NodesCounted | None = None
     waits: kinds.OutageWait = ""
     returned: bool = False
@@ -249,9 +239,9 @@ class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     wrong: bool = False
     #: Our quarantine was ordered and not removed.
     quarantine: bool = False
-    #: The first status with which it was Ready in quarantine; None: not yet. A kubelet that has just started
-    #: reports Ready and no volume in use before it has found the mounted ones (measured: 0.9 s before it
-    #: released one), so only a later status counts.
+    #: The first status with which it was Ready in quarantine. Only a later one counts: a kubelet that has
+    #: just started reports Ready and no volume in use before it has found the mounted ones (measured: 0.9 s
+    #: before it released one).
     ready_mark: str | None = None
     listed: bool = False
     #: An earlier list of this outage is on record.
@@ -261,7 +251,7 @@ class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     attachments: BoundedDict[kinds.Uid, str] = {}
     #: UIDs of pods and names of attachments whose actors have failed.
     unknown: BoundedTuple[kinds.Uid] = ()
-    #: All that was ever followed: a second list creates no actor twice.
+    #: Over all lists, so that no actor is created twice.
     followed: BoundedTuple[kinds.Uid] = ()
     #: As in the last `WorkListed`, for the next leader.
     elsewhere: BoundedTuple[kinds.Uid] = ()
@@ -298,11 +288,11 @@ KEPT_FIELDS = (
     *("lease_mark", "status_mark", "heard", "opposed", "switch_ns", "ordinal"),
 )
 
-#: In these phases a renewed lease has no effect: no outage, or the node is back.
+#: Without an outage, or with the node back, a renewed lease has no effect.
 WELL = ("quiet", "quarantined", "untainting", "following", "gone")
-#: In these phases a taint has a place, until the work is elsewhere.
+#: In these a taint has a place, until the work is elsewhere.
 PLACED = ("recovering", "quarantined", "gone", "aside")
-#: In these phases the taint is, or may be, ours.
+#: In these the taint is, or may be, ours.
 TAINTED = ("recovering", "out", "quarantined", "untainting")
 
 
@@ -331,7 +321,7 @@ def _transitions() -> Transitions:
         Row(f"{_BEFORE} aside", o.LeaderStarted, _started_before, "reading", (o.ReadNode, o.ListWork)),
         Row(f"{_TAINTED} following gone", o.LeaderStarted, _started_tainted,
             decides=(o.ReturnPermit, o.ListWork)),
-        # Our taint may be gone: then it is over, or another one begins.
+        # If our taint is gone, the outage ends or another begins.
         Row("quarantined untainting", o.LeaderStarted, _started_back, f"= {_UNTAINTED}",
             (o.ListWork, o.SetQuarantine, o.RemoveTaint, *_FOLLOW)),
         # --- the Node
@@ -413,7 +403,7 @@ def _transitions() -> Transitions:
 def _ordered(
     state: OutageState, what: str, kind: Callable[..., Order], *, awaited: bool = True, **fields: Any
 ) -> Result:
-    """``what``: the word in its key. ``awaited``: the phase waits for its outcome."""
+    """``what`` is a part of its key. ``awaited``: the phase waits for its outcome."""
     key = order_key(NAME, what, "", state.ordinal)
     state = replace(state, ordinal=state.ordinal + 1, key=key if awaited else state.key)
     return state, [kind(key=key, **fields)]
@@ -467,7 +457,7 @@ def _close(state: OutageState, outcome: o.OutageOutcome) -> Result:
     # Also without an answer yet: returning a permit that was not granted is a no-op.
     state, orders = _permit_back(replace(state, permit=state.permit or state.phase == "asking"))
     state, cancel = _withdraw(state)
-    # The proof was for this outage. The ProofActor forgets it as well.
+    # The ProofActor forgets the proof as well: it was for this outage.
     return fresh_but(state, KEPT_FIELDS), [*cancel, *orders, closed]
 
 
@@ -479,7 +469,6 @@ def _permit_back(state: OutageState) -> Result:
 
 
 def _wait(state: OutageState, reason: str, **more: Any) -> Result:
-    """Records each reason once."""
     decisions: list[Event] = [o.OutageWaits(reason=reason)] if reason != state.waits else []
     return replace(state, waits=reason, key="", **more), decisions
 
@@ -495,11 +484,11 @@ def _consider(state: OutageState, now: int) -> Result:
     """Decide from the present state, in any phase before the taint."""
     state = replace(state, phase="suspected", key="", wake_ns=NEVER_NS, place_ns=NEVER_NS)
     if state.removed:
-        # Until the taint is set again, the outage is where its removal has left it. It may be over: a tick.
+        # Until the taint is set again the outage stays there. After a reboot a tick may end it at once.
         over = state.boot_id != state.off_boot
         state = replace(state, phase="following", wake_ns=now if over else now + state.reminder_ns)
     if state.taint == "ours":
-        # An order whose outcome is unknown has set it.
+        # An order with an unknown outcome has set it.
         return _out_of_service(state, now, found=True)
     if state.taint == "other":
         # The taint has a place, but it is no permit for one of ours.
@@ -521,7 +510,7 @@ def _consider(state: OutageState, now: int) -> Result:
     elif state.dry_run:
         why = DRY_TAINT
     if why:
-        # A machine that was switched off counts as out of service until the sources were read.
+        # A machine that was switched off keeps its permit until the sources were read.
         after, orders = (state, ()) if now < state.switch_ns else _permit_back(state)
         after, waits = _wait(after, why)
         return after, [*orders, *waits]
@@ -553,7 +542,7 @@ def _ask(state: OutageState) -> Result:
 
 
 def _switch_ns(state: OutageState) -> int:
-    """When to switch the machine off. Never with a sign of life, with a proof, or before the readings."""
+    """Never with a sign of life, with a proof, or before the readings."""
     may = state.power_off_ns > 0 and not (state.gave_up or state.paused) and not state.removed
     dead = state.ready in DOWN and not state.opposed and not state.blind
     if not may or not dead or state.proof or state.readings < READINGS_BEFORE:
@@ -562,7 +551,6 @@ def _switch_ns(state: OutageState) -> int:
 
 
 def _switch_off(state: OutageState, now: int) -> Result:
-    """Needs the machine's identity, a permit, and less than `POWER_OFFS_MAX` commands so far."""
     why = "" if state.bound else state.machine.uuid_problem
     if state.switched >= POWER_OFFS_MAX:
         why = STILL_NOT_PROVED
@@ -586,9 +574,8 @@ def _switch_off(state: OutageState, now: int) -> Result:
 
 
 def _switch_ended(state: OutageState, event: f.OrderEnded, now: int) -> Result:
-    """The outcome is no proof, except that the command was not sent."""
     if event.reason == o.CHANGED or event.result == "cancelled":
-        # Or this leader's watch was broken for a while: the silence counts from now on.
+        # No command was sent, as the Node or the view of it has changed: the silence counts from now on.
         return _read(replace(state, switched=state.switched - 1, switch_ns=0, down_ns=now))
     return _consider(replace(state, switch_ns=now + POWER_OFF_PAUSE_NS), now)
 
@@ -626,7 +613,7 @@ def _counted(state: OutageState, event: o.NodesCounted, now: int) -> Result:
 
 
 def _permit_ended(state: OutageState, event: f.OrderEnded, now: int) -> Result:
-    """The count decides. A request without a count has failed in the edge."""
+    """A request without a count has failed in the edge."""
     refused = refusal(state.counted) if state.counted else ""
     if state.counted and not refused and event.result == "done":
         return _consider(replace(state, permit=True, permit_ns=now), now)
@@ -639,10 +626,9 @@ def _permit_ended(state: OutageState, event: f.OrderEnded, now: int) -> Result:
 
 
 def _taint_ended(state: OutageState, event: f.OrderEnded, now: int) -> Result:
-    """After any other outcome than done, read the Node before the next decision."""
     if event.result == "done":
         return _out_of_service(state, now)
-    # Cancelled before it began, or refused because the Node has changed: no write took place.
+    # Cancelled before it began, or refused because the Node has changed: no write took place. Read it first.
     if event.result == "cancelled":
         return _read(state)
     if event.reason == o.CHANGED and state.changed < CHANGES_AT_ONCE:
@@ -651,7 +637,6 @@ def _taint_ended(state: OutageState, event: f.OrderEnded, now: int) -> Result:
 
 
 def _refused(state: OutageState, now: int, **more: Any) -> Result:
-    """Count a failed write, and try again later."""
     wake_ns = now + RETRIES_NS[min(state.refused, len(RETRIES_NS) - 1)]
     return replace(state, refused=state.refused + 1, changed=0, wake_ns=wake_ns, **more), ()
 
@@ -704,8 +689,8 @@ def _read_quiet(state: OutageState, event: o.NodeRead, now: int) -> Result:
 
 
 def _calm(state: OutageState, now: int) -> Result | None:
-    """Ready, and rebooted or with a heartbeat that this leader has seen: over without a taint. Not before a
-    new leader's list, which may show a detach while no leader watched.
+    """Ready, and rebooted or with a heartbeat that this leader has seen: over without a taint. A new leader
+    waits for its list, which may show a detach while no leader watched.
     """
     if state.removed:
         return _same_boot(state, IS_READY_NOW, now) if _is_off(state) and state.ready == "True" else None
@@ -779,19 +764,17 @@ def _with_proof(state: OutageState, event: o.ProofAccepted) -> OutageState:
 
 
 def _declared_again(state: OutageState, event: o.ProofAccepted, now: int) -> Result:
-    """Another client has removed our taint, and knows why. Only a person's later word sets it again, about
-    the boot that was proved off.
-    """
+    """Another client knew why it removed our taint: only a person's later statement on this boot counts."""
     new = event.source == "declared" and event.at != state.removed_at
     if not (new and state.removed and _is_off(state)):
         return state, ()
     state = _with_proof(state, event)
-    # The answer to that question is such a proof, too.
+    # A proof in the answer to that question comes here too.
     return (state, ()) if state.key else _reconsider(state)
 
 
 def _reconsider(state: OutageState) -> Result:
-    """The ProofActor rests: first ask whether a source contradicts."""
+    """The ProofActor rests, so first ask whether a source contradicts."""
     return _ordered(state, "sources", o.ReadSources, node=state.node)
 
 
@@ -826,7 +809,7 @@ def _no_proof(state: OutageState, event: Event, now: int) -> Result:
 
 def _out_of_service(state: OutageState, now: int, *, found: bool = False) -> Result:
     out = o.OutOfService(effect=state.effect, proof=state.taint_proof, found=found)
-    # The note beside a taint that was found is about that taint; the journal knows about our own.
+    # The note is about a taint that was found; the journal knows about our own.
     off_boot = (state.taint_boot if found else "") or state.off_boot
     state = replace(
         state,
@@ -854,12 +837,12 @@ def _out_of_service(state: OutageState, now: int, *, found: bool = False) -> Res
 
 
 def _recovered(state: OutageState) -> Result:
-    """Close, or enter ``out``, once all that was listed is over: its place is free."""
+    """Close, or free its place, once all listed work is over."""
     if not state.listed or any(each not in state.unknown for each in (*state.pods, *state.attachments)):
         return state, ()
     if state.phase == "gone":
         return _close(state, "node-deleted")
-    # Another's taint keeps the node out of service: the outage stays open until a person removes it.
+    # Another's taint keeps the node out of service until a person removes it.
     if state.phase == "following" and state.returned and state.ready == "True" and state.taint != "other":
         return _close(state, "recovered")
     if state.phase not in PLACED:
@@ -871,13 +854,13 @@ def _recovered(state: OutageState) -> Result:
 
 
 def _listed(state: OutageState, event: o.WorkListed, now: int) -> Result:
-    """Follow what is new. The actor of each followed pod or volume sees by itself what is gone."""
+    """Each pod's or volume's actor sees for itself what is gone."""
     known = dict.fromkeys(state.followed)
     places: dict[tuple[str, str], int] = {}
     effect = state.effect if state.phase in TAINTED else ""
     decisions: list[Event] = []
     pods, attachments = dict(state.pods), dict(state.attachments)
-    # Followed pods keep their places; later ones come behind them.
+    # Late pods come behind the followed ones.
     pods_here = [pod for pod in event.pods if not pod.daemon]
     late = [pod for pod in pods_here if pod.uid not in known]
     for pod in (*(pod for pod in pods_here if pod.uid in known), *late):
@@ -907,9 +890,8 @@ def _listed(state: OutageState, event: o.WorkListed, now: int) -> Result:
 
 
 def _found_detached(state: OutageState, event: o.WorkListed) -> list[Event]:
-    """In an outage's first list: volumes in use without an attachment. No earlier list is on record, and a
-    kubelet also reports a volume whose attach has not begun, so the alarm is not sure; a pod that still waits
-    for its attach explains it.
+    """In an outage's first list: volumes in use without an attachment. A kubelet also reports a volume whose
+    attach has not begun, so the alarm is not sure. A pod that still waits for its attach explains it.
     """
     here = tuple(each.unique_name for each in event.attachments)
     attached = tuple(each.volume for each in event.attachments)
@@ -925,7 +907,7 @@ def _found_detached(state: OutageState, event: o.WorkListed) -> list[Event]:
 
 
 def _deleted(state: OutageState, event: o.NodeDeleted, now: int) -> Result:
-    """Kubernetes deletes its pods and detaches its volumes all the same: they are followed to their end."""
+    """Kubernetes deletes its pods and detaches its volumes all the same: follow them to their end."""
     state, cancel = _cancel(state)
     # Only a taint had a place; the deletion takes it over.
     state, back = (state, ()) if state.place_ns != NEVER_NS else _permit_back(replace(state, permit=True))
@@ -935,12 +917,11 @@ def _deleted(state: OutageState, event: o.NodeDeleted, now: int) -> Result:
 
 
 def _cancel(state: OutageState) -> Result:
-    """The taint or the power-off that waits at its barrier."""
     return _cancel_open(state) if state.phase == "tainting" else _withdraw(state)
 
 
 def _paused(state: OutageState, event: o.PauseRead, now: int) -> Result:
-    """No taint and no power-off from now on. A taint that is set is removed as without a pause."""
+    """A taint that is set is removed as without a pause."""
     paused = bool(event.by) and not state.paused
     state = replace(state, paused=event.by)
     if paused:
@@ -951,9 +932,7 @@ def _paused(state: OutageState, event: o.PauseRead, now: int) -> Result:
 
 
 def _asked_to_close(state: OutageState, event: o.CloseRead, now: int) -> Result:
-    """A person has looked at what hangs: it is not waited for. The outage ends with the node's return, or now
-    if that has been, or if the Node is gone.
-    """
+    """Do not wait for what hangs. The outage ends with the node's return, or now if it is back or deleted."""
     if event.at == state.close_at:
         return state, ()
     left = (each for each in (*state.pods, *state.attachments) if each not in state.unknown)
@@ -974,7 +953,7 @@ def _detached(state: OutageState, event: o.Detached, now: int) -> Result:
 
 
 def _actor_failed(state: OutageState, event: d.ActorFailed, now: int) -> Result:
-    """The pod or volume is not followed any more: name it, but do not wait for it."""
+    """Name the pod or volume as hanging, but do not wait for it."""
     if event.actor not in (STUCK_POD.name, DETACH.name):
         return state, ()
     return _recovered(replace(state, unknown=(*state.unknown, event.subject)))
@@ -983,7 +962,7 @@ def _actor_failed(state: OutageState, event: d.ActorFailed, now: int) -> Result:
 def _ticked(
     then: Callable[[OutageState, f.Tick, int], Result],
 ) -> Callable[[OutageState, f.Tick, int], Result]:
-    """The place ends by itself, whatever hangs."""
+    """Also end the node's place when its time is over."""
 
     def tick(state: OutageState, event: f.Tick, now: int) -> Result:
         state, orders = _permit_back(state) if state.place_ns <= now else (state, ())
@@ -1051,7 +1030,7 @@ def _read_tainted(state: OutageState, event: o.NodeRead, now: int) -> Result:
 
 
 def _heartbeat_off(state: OutageState, event: o.HeartbeatSeen, now: int) -> Result:
-    """A status names its boot, and another boot would have been read with it. A lease names none."""
+    """A status names its boot: another boot would have been read with it."""
     state = _marked(state, event, now)
     if event.source == "status" and _is_off(state):
         return _same_boot(state, REPORTS, now)
@@ -1124,9 +1103,7 @@ def _tick_quarantined(state: OutageState, event: f.Tick, now: int) -> Result:
 
 
 def _untaint(state: OutageState, now: int) -> Result:
-    """Remove everything of ours in one write; in a dry run wait until another removes it. The node is back:
-    its place is free.
-    """
+    """Remove everything of ours in one write; in a dry run wait until another client removes it."""
     state, back = _permit_back(replace(state, phase="untainting", wake_ns=NEVER_NS))
     if state.taint != "ours" and not state.quarantine:
         after, orders = _untainted(state, now)
@@ -1167,9 +1144,7 @@ def _read_following(state: OutageState, event: o.NodeRead, now: int) -> Result:
 
 
 def _is_off(state: OutageState) -> bool:
-    """Another has removed our taint, and the boot that was proved off has given no sign of life yet. If it
-    does, the proof was wrong all the same.
-    """
+    """The boot that was proved off has given no sign of life yet. If it does, the proof was wrong."""
     return state.boot_id == state.off_boot and not state.returned
 
 
@@ -1222,16 +1197,14 @@ def _started_quiet(state: OutageState, event: o.LeaderStarted, now: int) -> Resu
 
 
 def _started_before(state: OutageState, event: o.LeaderStarted, now: int) -> Result:
-    """Only the Node shows whether the last leader's taint took place. Its proof was its own."""
-    # Its record says anew what it waits for.
+    """Only the Node shows whether the last leader's taint took place. Its proof and permit were its own."""
+    # Record anew what the outage waits for.
     state = replace(_configured(state, event, now), proof="", listed=False, waits="")
-    # The last leader's permit ended with it.
     after, orders = _read(replace(state, permit=False, place_ns=NEVER_NS))
     return _with_list(after, orders)
 
 
 def _started_tainted(state: OutageState, event: o.LeaderStarted, now: int) -> Result:
-    """The last leader recorded the taint: list what hangs and wait anew."""
     return _with_list(*_placed_anew(_configured(state, event, now), now))
 
 
@@ -1274,9 +1247,8 @@ OUTAGE = ActorType(NAME, OutageState, _transitions(), _deadline, afresh=_afresh)
 
 # --- the fallback ---------------------------------------------------------------------------------
 #
-# After the OutageActor failed: cancel a taint or a power-off that has not begun, and record whether the taint
-# is set, again and again. Removing the taint needs the judgement that has just failed; another leader begins
-# anew by reading the Node.
+# The fallback cancels a taint or a power-off that has not begun, and records again and again whether the
+# taint is set. Removing the taint needs the judgement that has just failed. Another leader begins anew.
 
 FALLBACK_NAME = "OutageFallbackActor"
 

@@ -3,18 +3,15 @@
     idle -> asking <-> pausing                 (reading the sources)
     open -> proved -> contradicted -> open     (what follows from their answers)
 
-From the first suspicion on, every source is read again and again, until the node is out of service or the
+From the first suspicion on, the sources are read again and again, until the node is out of service or the
 outage is over. An answer that the machine is off counts if it is about this machine (`_stranger`) and the
-recorded boot, and was asked for after the last heartbeat that this leader saw. A management controller must
-report it twice. docs/outage.md, "How a proof counts", lists what voids a proof (`_voided`). A person's
-statement stays on the Node, is read again and again, and counts once (`Declaration`).
+recorded boot, and was asked for after the last heartbeat that this leader saw. docs/outage.md, "How a proof
+counts", lists what voids a proof (`_voided`).
 
-A kubelet writes its Node's systemUUID, so it is the machine's identity only if no other Node has it, it is
-the first that was recorded for this machine, and no known junk (`uuid_problem`). A providerID that two Nodes
-have is none either. The cloud's taint counts only for providers of `FINAL_TAINTS`.
+A kubelet writes its Node's systemUUID, so it is the machine's identity only if `uuid_problem` finds no fault.
 
-No time is compared between two machines' clocks: heartbeats are marks that are equal or not, and every time
-is this process's own. A new leader begins without a proof, with its own start as the last heartbeat.
+Clocks of two machines are never compared: heartbeats are marks that are equal or not, and every time is this
+process's own. A new leader begins without a proof, with its own start as the last heartbeat.
 """
 
 from __future__ import annotations
@@ -49,36 +46,35 @@ T = TypeVar("T")
 
 #: Between two readings of the sources. A forced restart shows Off for less than this.
 READ_PAUSE_NS = 5 * NS_PER_SECOND
-#: Later pauses, by the number of readings: often for two minutes, in which the node becomes NotReady; then
-#: for an hour. A reading costs three records, and a node may stay away for weeks.
+#: Later pauses, by the number of readings: two minutes, in which the node becomes NotReady, then an hour.
+#: A reading costs three records, and a node may stay away for weeks.
 LATER_PAUSES_NS = ((24, 30 * NS_PER_SECOND), (144, 300 * NS_PER_SECOND))
 #: These show Off for a moment in a forced restart, so one reading is no proof.
 TWICE: tuple[o.Source, ...] = ("redfish", "ipmi")
-#: The machine may have run between two answers that are further apart. Those of IPMI take a minute.
+#: The machine may have run between two answers that are further apart. IPMI's take a minute.
 ROW_NS = 120 * NS_PER_SECOND
 #: These know only the machine's power: a machine that is on may be dead.
 POWER: tuple[o.Source, ...] = (*TWICE, "cloud")
 #: A peer that cannot reach a node proves no outage: these only contradict.
 NO_PROOF: tuple[o.Source, ...] = ("peer", "kubelet")
-#: These stay where they were written and may be old, so they must name the boot.
+#: These stay on the Node and may be old, so they must name the boot.
 NAMES_BOOT: tuple[o.Source, ...] = ("certificate", "declared")
-#: These are on the Node: its author withdraws one by removing it.
+#: Their author withdraws them by removing them from the Node.
 STATED: tuple[o.Source, ...] = ("certificate", "declared", "cloud-taint")
-#: How long a contradiction lasts unless its source withdraws it. Long, because a wrong proof costs data and a
-#: late one only time; not for ever, because a source may be gone for good.
+#: How long a contradiction lasts unless its source withdraws it. A wrong proof costs data, a late one only
+#: time; but a source may be gone for good.
 CONTRADICTION_NS = 600 * NS_PER_SECOND
 #: How long a person's statement counts by default.
 DECLARED_NS = 3600 * NS_PER_SECOND
 #: A kubelet can write statements under any number of names, and a pool has fewer sources.
 NAMES_MAX = 16
 
-#: By the scheme of the Node's providerID, the only state in which the provider's controller sets the shutdown
-#: taint (docs/outage.md has the sources). Others set it while the machine still stops, or for one that keeps
-#: its memory: hibernated, suspended, saved.
+#: By the scheme of the Node's providerID, the only state in which its controller sets the shutdown taint.
+#: Others also set it while the machine stops, or for one that keeps its memory (docs/outage.md lists them).
 FINAL_TAINTS = {"digitalocean": "off", "hcloud": "off", "openstack": "SHUTOFF"}
 
-#: Defaults of firmwares, which many machines share: FreeBSD's list (``libexec/rc/rc.d/hostid``), and
-#: placeholders of board vendors, as `unswapped` spells them. `is_junk` also finds one repeated digit or byte.
+#: Defaults of firmwares, as `unswapped` spells them: FreeBSD's list (``libexec/rc/rc.d/hostid``) and
+#: placeholders of board vendors.
 JUNK_UUIDS = (
     *("00010203-0405-0607-0809-0a0b0c0d0e0f", "00020003-0004-0005-0006-000700080009"),
     *("01020907-0301-0103-0807-060504030201", "11111111-2222-3333-4444-555555555555"),
@@ -89,7 +85,7 @@ JUNK_UUIDS = (
 #: The last four of five groups: only the first one was programmed.
 JUNK_END = "-ffff-ffff-ffff-ffffffffffff"
 
-#: In the key of the order to switch the machine off: after it, read the sources.
+#: In the order's key. After a power-off, read the sources.
 POWER_OFF = "power-off"
 
 #: Why a contradiction ended.
@@ -136,7 +132,7 @@ def taint_is_final(provider_id: str) -> bool:
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """As the Node names it, with the first UUID on record, and other Nodes that name the same one."""
+    """As the Node names it. ``first_uuid`` is the first on record; other Nodes may have the same identity."""
 
     system_uuid: str = ""
     first_uuid: str = ""
@@ -145,7 +141,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
     same_provider_node: str = ""
 
     def read(self, event: o.NodeRead) -> Machine:
-        """The controller's record is older than this journal."""
+        """The event's first UUID is older than this journal's."""
         return Machine(
             system_uuid=event.system_uuid or self.system_uuid,
             first_uuid=event.first_uuid or self.first_uuid or event.system_uuid,
@@ -172,7 +168,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
 
 
 class Off(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A source's answer. ``first_ns``: the begin of the first of an unbroken row of such answers."""
+    """A source's answer. ``first_ns``: when the unbroken row of such answers began."""
 
     source: o.Source
     name: str
@@ -184,9 +180,8 @@ class Off(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
 
 
 class Declaration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A person's statement on the Node, from when it first counted until it is withdrawn. ``at``, ``mark``
-    and ``valid_seconds`` distinguish it from the next one. ``seen_ns``: the last reading; a new leader grants
-    the time that was left then.
+    """A person's statement. ``at``, ``mark`` and ``valid_seconds`` distinguish it from the next one. A new
+    leader grants the time that was left at ``seen_ns``, the last reading.
     """
 
     at: str
@@ -219,7 +214,7 @@ class ProofState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False)
     cloud_marks: tuple[str, str] = ("", "")
     #: By source and name, also those that do not count any more.
     declared: dict[kinds.ProofSource, Declaration] = {}
-    #: Why a source was refused: recorded once for each reason.
+    #: Each reason is recorded once for a source.
     refused: dict[kinds.ProofSource, kinds.Word] = {}
     read_key: str = ""
     pause_until_ns: int = NEVER_NS
@@ -269,7 +264,6 @@ def _transitions() -> Transitions:
 
 
 def _with(found: dict[kinds.ProofSource, T], who: str, said: T) -> dict[kinds.ProofSource, T]:
-    """The newest ones."""
     return dict([*((each, known) for each, known in found.items() if each != who), (who, said)][-NAMES_MAX:])
 
 
@@ -286,7 +280,7 @@ def _stranger(state: ProofState, event: o.EvidenceRead) -> str:
 
 
 def _read_again(state: ProofState, event: o.EvidenceRead) -> Declaration | None:
-    """The same statement, if it has counted before."""
+    """This statement, if it has counted before."""
     known, said = state.declared.get(o.who_of(event)), (event.at, event.mark, event.valid_seconds)
     return known if known and (known.at, known.mark, known.valid_seconds) == said else None
 
@@ -313,8 +307,8 @@ def _objection(state: ProofState, event: o.EvidenceRead, now: int) -> str:
 
 
 def _cloud_objection(state: ProofState, event: o.EvidenceRead) -> str:
-    """The taint names no boot, and its controller removes it only from a Ready node: it counts while no
-    heartbeat came since a leader saw it being set.
+    """The taint names no boot, and stays until the node is Ready: it counts while no heartbeat came since a
+    leader saw it being set.
     """
     if not taint_is_final(state.machine.provider_id):
         return NOT_FINAL
@@ -328,18 +322,16 @@ def _evidence(state: ProofState, event: o.EvidenceRead, now: int) -> Result:
     if event.verdict == "off":
         return _says_off(state, event, who, now)
     off = {each: said for each, said in state.off.items() if each != who}
-    # A contradiction counts under any boot: a boot that the Node does not show yet is a reboot.
+    # A contradiction counts under any boot: a reboot shows there first.
     if event.verdict == "unknown" and event.source in STATED:
         # A statement that a sign of life has voided stays void if it comes back.
         declared = {each: said for each, said in state.declared.items() if each != who or said.outlived}
         return _taken_back(replace(state, off=off, declared=declared), who)
     if event.verdict == "unknown" or _stranger(state, event):
-        # An unreachable source does not contradict. Its proof counts until its time is over, but a row of two
-        # readings is broken.
+        # An unreachable source does not contradict. Its proof counts on, but a row of two readings ends.
         kept = state.off if who == state.proof else off
         return replace(state, off=kept), ()
     fresh = who not in state.on
-    # Earlier answers do not count any more.
     state = replace(state, off={}, on={**state.on, who: now + CONTRADICTION_NS})
     what = "the machine is on" if event.source in POWER else "the node runs"
     said: list[Event] = [o.Contradicted(source=event.source, name=event.name, what=what)] if fresh else []
@@ -348,7 +340,6 @@ def _evidence(state: ProofState, event: o.EvidenceRead, now: int) -> Result:
 
 
 def _taken_back(state: ProofState, who: str) -> Result:
-    """Void the proof, and accept another if one counts."""
     if who != state.proof:
         return state, ()
     state, voided = _voided(state, f"{who} was taken back")
@@ -357,7 +348,6 @@ def _taken_back(state: ProofState, who: str) -> Result:
 
 
 def _says_off(state: ProofState, event: o.EvidenceRead, who: str, now: int) -> Result:
-    """Counted, refused, or the first of two."""
     if (known := _read_again(state, event)) is not None:
         state = replace(state, declared={**state.declared, who: replace(known, seen_ns=event.begun_ns)})
     if event.source not in NO_PROOF and (why := _objection(state, event, now)):
@@ -403,7 +393,6 @@ def _says_off(state: ProofState, event: o.EvidenceRead, who: str, now: int) -> R
 
 
 def _ended(state: ProofState, who: tuple[str, ...], reason: str) -> tuple[ProofState, list[Event]]:
-    """End these contradictions."""
     parts = [each.partition(" ") for each in who]
     said = [
         o.ContradictionEnded(source=cast(o.Source, source), name=name, reason=reason)
@@ -418,7 +407,7 @@ def _is_proof(said: Off) -> bool:
 
 
 def _weigh(state: ProofState, who: str = "") -> Result:
-    """Accept the newest answer, or without ``who`` any that counts. None with a contradiction."""
+    """Accept ``who``'s answer, or any that counts, unless a source contradicts."""
     if state.on:
         return replace(state, proof=""), ()
     candidates = [each for each, said in state.off.items() if _is_proof(said)]
@@ -438,7 +427,7 @@ def _voided(state: ProofState, reason: str) -> Result:
 
 
 def _heart_beat(state: ProofState, now: int, reason: str) -> Result:
-    """All earlier answers are about a time when it ran."""
+    """The node ran: earlier answers are too old."""
     declared = {who: replace(each, outlived=True) for who, each in state.declared.items()}
     return _voided(replace(state, heartbeat_ns=now, off={}, declared=declared, refused={}), reason)
 
@@ -463,11 +452,11 @@ def _node_read(state: ProofState, event: o.NodeRead, now: int) -> Result:
         state, ended = _ended(state, tuple(state.on), REBOOTED)
         state, voided = _heart_beat(state, now, REBOOTED)
         return state, [*ended, *voided]
-    # A heartbeat that came while no leader, or another one, was watching.
+    # A heartbeat came while no leader, or another one, was watching.
     marks = (before.lease_mark, state.lease_mark), (before.status_mark, state.status_mark)
     if any(old and old != new for old, new in marks):
         return _heart_beat(state, now, "the node has given a sign of life")
-    # An answer about a machine that is not the Node's any more, or not for sure.
+    # Drop answers about a machine that is not, or may not be, the Node's any more.
     old, new = before.machine, state.machine
     state = replace(
         state, off={who: said for who, said in state.off.items() if old.of(said.kind) == new.of(said.kind)}
@@ -480,8 +469,8 @@ def _node_read(state: ProofState, event: o.NodeRead, now: int) -> Result:
 
 
 def _missed(state: ProofState, event: o.HeartbeatMissed, now: int) -> Result:
-    """It may be off: read the sources often again. Not after a heartbeat, since a live node that is not Ready
-    for days sends one every ten seconds.
+    """Read the sources often again. A heartbeat does not: a live node that is not Ready for days sends one
+    every ten seconds.
     """
     pause_until_ns = now if state.reading == "pausing" else state.pause_until_ns
     mark = state.lease_mark or event.mark
@@ -506,10 +495,10 @@ def _read(state: ProofState) -> Result:
 
 def _order_ended(state: ProofState, event: f.OrderEnded, now: int) -> Result:
     if parse_order_key(event.key).what == POWER_OFF:
-        # Whatever its outcome, read the sources often from now on.
+        # Whatever its outcome.
         pause_until_ns = now if state.reading == "pausing" else state.pause_until_ns
         return replace(state, readings=0, pause_until_ns=pause_until_ns), ()
-    # Whatever the outcome: a source that did not answer is read again.
+    # Whatever the outcome.
     if event.key != state.read_key:
         return state, ()
     return replace(state, reading="pausing", read_key="", pause_until_ns=now + _pause_ns(state, now)), ()
@@ -526,7 +515,6 @@ def _pause_ns(state: ProofState, now: int) -> int:
 
 
 def _tick(state: ProofState, event: f.Tick, now: int) -> Result:
-    """End what is too old, then begin the next reading if it is due."""
     # The first of two readings waits for the second one: a slow controller takes longer than a proof counts.
     ended = [each for each, said in state.off.items() if _is_proof(said) and said.until_ns <= now]
     off = {each: said for each, said in state.off.items() if each not in ended}
@@ -546,7 +534,7 @@ def _tick(state: ProofState, event: f.Tick, now: int) -> Result:
 
 
 def _rest(state: ProofState, event: Event, now: int) -> Result:
-    """Out of service, or over: no proof is needed."""
+    """No proof is needed any more."""
     return replace(state, reading="idle", read_key="", pause_until_ns=NEVER_NS, readings=0), ()
 
 
@@ -571,7 +559,7 @@ def _started(state: ProofState, event: o.LeaderStarted, now: int) -> Result:
         proof_ns=event.settings.proof_seconds * NS_PER_SECOND,
         heartbeat_ns=now,
         off={},
-        # Contradictions stay, and their time begins anew.
+        # Contradictions stay, with a new time.
         on=dict.fromkeys(state.on, now + CONTRADICTION_NS),
         refused={},
         read_key="",
@@ -593,7 +581,6 @@ def _afresh(state: ProofState, now: int, in_episode: bool, start: o.LeaderStarte
     return fresh_but(state, KEPT_FIELDS, reading=reading, heartbeat_ns=now)
 
 
-#: The state's default is the configuration's.
 assert ProofState().proof_ns == o.OutageSettings().proof_seconds * NS_PER_SECOND
 
 PROOF = ActorType(NAME, ProofState, _transitions(), _deadline, afresh=_afresh)
