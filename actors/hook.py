@@ -5,8 +5,7 @@
     each container: running -> hook -> turn -> stopping -> killed -> exited
 
 All containers begin at once. Sidecars run their hooks with the others and get their signals last, in reverse
-order, as by the kubelet. A container may exit in any phase. A pod whose stop has begun is finished after a
-cancel too.
+order, as by the kubelet. A pod whose stop has begun is finished after a cancel too.
 """
 
 from __future__ import annotations
@@ -47,11 +46,11 @@ class PodState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     delete_key: str = ""
     #: The API server did not take the delete, so no hook has run.
     refused: bool = False
-    #: The API server took the delete, so the object goes.
+    #: So the object goes.
     deleted: bool = False
     #: The shutdown was cancelled after this pod's stop began.
     withdrawn: bool = False
-    #: The end of the last delete's grace. A later delete only shortens it.
+    #: The end of the last delete's grace.
     delete_until_ns: int = 0
     first_ordinal: int = 0
     #: When a daemon started after the pod's stop began.
@@ -137,7 +136,7 @@ def _transitions() -> Transitions:
 #: The kubelet fails at the latest so long before the last possible SIGKILL.
 LAST_CHANCE_NS = NS_PER_SECOND
 
-#: How long before SIGKILL a straggler is examined.
+#: How long before SIGKILL a straggler is examined: SIGKILL removes the evidence.
 AUTOPSY_BEFORE_KILL_NS = 250_000_000
 
 #: A daemon this late for a deadline stood still. Load alone makes it late by tens of milliseconds.
@@ -164,9 +163,9 @@ class ContainerState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     hook_key: str = ""
     stop_since_ns: int = 0
     kill_at_ns: int = NEVER_NS
-    #: The stop signal is ordered, without an outcome yet.
+    #: Ordered, without an outcome yet.
     stop_open: bool = False
-    #: It has its stop signal from the kubelet: its pod was being deleted already.
+    #: The kubelet has sent its stop signal: its pod was being deleted already.
     signalled: bool = False
     autopsy: bool = False
     killed: bool = False
@@ -178,13 +177,12 @@ class ContainerState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     lost: bool = False
     hook_note: str = ""
     error: str = ""
-    #: The kubelet runs the hook and stops the container: its pod is deleted, or it does so by itself.
+    #: The kubelet runs the hook and stops the container.
     delegated: bool = False
     #: Before the kubelet's SIGKILL.
     autopsy_at_ns: int = NEVER_NS
     #: What the stop's outcome adds to the pod's fate.
     stop_note: str = ""
-    #: SIGKILL is ordered, without an outcome yet.
     kill_open: bool = False
     #: It ended unobserved, and our SIGKILL may not have ended it.
     end_unseen: bool = False
@@ -199,19 +197,15 @@ class ContainerState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
 
     @property
     def stop_by_ns(self) -> int:
-        """Latest time of the stop signal. In the last wave the floor must fit before the last possible
-        SIGKILL.
-        """
+        """The floor must fit before the last possible SIGKILL."""
         return min(self.deadline_ns, self.limit_ns - FLOOR_NS)
 
     def due_ns(self) -> int:
-        """When the container needs its next step."""
         if self.phase == "hook":
             return min(self.hook_until_ns, self.stop_by_ns)
         if self.phase == "turn":
             return self.stop_by_ns
         if self.phase == "stopping":
-            # Examine it first: SIGKILL removes the evidence.
             first_look_ns = min(self.autopsy_at_ns, self.kill_at_ns - AUTOPSY_BEFORE_KILL_NS)
             return self.kill_at_ns if self.autopsy else first_look_ns
         return NEVER_NS
@@ -236,7 +230,7 @@ def died_of_our_kill(down: ContainerState) -> bool:
 def begin_container(
     down: ContainerState, now: int, deadline_ns: int, limit_ns: int, *, sleep_action: bool
 ) -> ContainerStep:
-    """Begin the stop. No hook runs without time before the last possible SIGKILL."""
+    """No hook runs without time before the last possible SIGKILL."""
     hook = down.spec.hook
     if hook is None:
         return replace(down, deadline_ns=deadline_ns, limit_ns=limit_ns, phase="turn"), []
@@ -273,7 +267,6 @@ def _skip_hook(down: ContainerState, result: d.HookResult, reason: str) -> Conta
 def end_hook(
     down: ContainerState, now: int, result: d.HookResult, reason: str = "", *, early: bool = False
 ) -> ContainerStep:
-    """The container waits for its turn."""
     note = "" if result == "done" else f"preStop {result}" + (f": {reason}" if reason else "")
     ended = d.HookEnded(
         uid=down.uid,
@@ -286,17 +279,15 @@ def end_hook(
     return replace(down, phase="turn", hook_until_ns=NEVER_NS, hook_note=note), [ended]
 
 
-#: By then a new daemon follows a running hook, or has found it gone. It cuts no hook of its own so soon: only
-#: the shutdown's end comes before `system.LOOK_NS`, and a hook begins 2 s before that at the latest.
+#: By then a new daemon follows a running hook, or has found it gone. A hook of its own is never cut so soon:
+#: hooks begin at the latest 2 s before the shutdown's end.
 FOLLOWED_NS = NS_PER_SECOND // 4
 #: For an order without a follower after the daemon's death.
 LOST = "its outcome was lost with the daemon"
 
 
 def cut_hook(down: ContainerState, now: int, *, lost: bool = False) -> ContainerStep:
-    """Cancel a hook that still runs at the end of the grace. ``lost``: its daemon died, so it may have ended
-    before.
-    """
+    """``lost``: the hook's daemon died, so the hook may have ended before."""
     if not down.hook_key:
         if down.hook_until_ns <= now:
             return end_hook(down, now, "done")
@@ -319,12 +310,11 @@ def abandon_hook(down: ContainerState) -> list[Event]:
 
 
 def stop_container(down: ContainerState, now: int) -> ContainerStep:
-    """The stop signal. SIGKILL follows at the end of the grace, and 2 s after the signal at the soonest."""
     # The floor outweighs the grace, which a hook may have used up. The limit outweighs both: a later SIGKILL
     # would come after the release.
     kill_at_ns = max(now, min(max(down.deadline_ns, now + FLOOR_NS), down.limit_ns))
     if down.signalled:
-        # When it got the signal is not known, so the floor counts from now.
+        # The time of that signal is unknown, so the floor counts from now.
         return replace(down, phase="stopping", stop_since_ns=now, kill_at_ns=kill_at_ns), []
     order = _stop_signal(down)
     down = replace(down, phase="stopping", stop_since_ns=now, kill_at_ns=kill_at_ns, stop_open=True)
@@ -385,7 +375,7 @@ def overdue_ns(now: int, deadline_ns: int, limit_ns: int) -> int:
 
 
 def kill_container(down: ContainerState) -> ContainerStep:
-    """SIGKILL for the process tree. Repeated if a restart lost the outcome."""
+    """Repeated if a restart lost the outcome."""
     if down.killed:
         down = replace(down, tries=down.tries + 1)
     order = d.KillContainer(key=down.key("kill"), uid=down.uid, container=down.spec.name)
@@ -426,7 +416,6 @@ def shorten_container(down: ContainerState, now: int) -> ContainerState:
 
 
 def limit_container(down: ContainerState, limit_ns: int) -> ContainerState:
-    """The shutdown's last possible SIGKILL moved."""
     # Only ever sooner: the later waves need the time.
     last_ns = limit_ns - LAST_CHANCE_NS if down.delegated else limit_ns
     return replace(down, limit_ns=limit_ns, kill_at_ns=min(down.kill_at_ns, last_ns))
@@ -485,8 +474,8 @@ ORDER_ENDED_BY_KIND: dict[str, Callable[[ContainerState, f.OrderEnded, OrderKey,
 def _each_container(
     state: PodState, now: int, phase: str, step: Callable[[ContainerState], ContainerStep]
 ) -> Result:
-    """Apply ``step`` to every container in ``phase`` ("" for all), stop those whose turn has come, and end
-    the pod when all have exited.
+    """Apply ``step`` to every container in ``phase`` ("" for all). Then stop those whose turn has come, and
+    end the pod if all have exited.
     """
     decisions: list[Event] = []
     downs = list(state.downs)
@@ -494,8 +483,7 @@ def _each_container(
         if not phase or down.phase == phase:
             downs[index], made = step(down)
             decisions += made
-    # Afterwards, because a sidecar's turn depends on the others. Only an exit gives a turn, so one pass is
-    # enough.
+    # A sidecar's turn depends on the others. Only an exit gives a turn, so one pass is enough.
     over = state.begun_ns > 0
     for index, down in enumerate(downs):
         over = over and down.phase == "exited"
@@ -542,7 +530,7 @@ def _succeeded(downs: Sequence[ContainerState]) -> bool:
 
 
 def _had_ns(state: PodState, now: int) -> tuple[int, str]:
-    """How much time the pod had: at least the time of a container that was stopped, or told, again."""
+    """At least the time of a container whose stop began again."""
     again_ns = [down.kill_at_ns - down.since_ns for down in state.downs if down.killed and down.since_ns]
     grace_ns = min(state.grace_ns, now - state.begun_ns)
     had_ns = max(0, min(again_ns, default=grace_ns))
@@ -553,9 +541,7 @@ def _had_ns(state: PodState, now: int) -> tuple[int, str]:
 
 
 def _describe_fate(state: PodState, now: int) -> tuple[d.PodOutcome, str]:
-    """graceful: it ended by itself. killed: by SIGKILL. failed: it did not end. unknown: the end was not
-    observed.
-    """
+    """failed: it did not end. unknown: its end was not observed."""
     downs = state.downs
     still = [down for down in downs if down.phase != "exited"]
     if still:
@@ -591,7 +577,7 @@ def _describe_fate(state: PodState, now: int) -> tuple[d.PodOutcome, str]:
         and down.exit_code is None
         and not down.never_ran
     ]
-    # The kubelet removed the container before its exit code was read, perhaps after a SIGKILL of its own.
+    # The kubelet removed the container before Ebbtide read its exit code, perhaps after a SIGKILL of its own.
     if unheard and not any(down.exit_signal for down in unheard):
         names = ", ".join(down.spec.name for down in unheard)
         return "unknown", f"{names} ended under the kubelet, exit code not known"
@@ -616,7 +602,7 @@ def _killed_text(killed: Sequence[ContainerState], state: PodState, now: int, ho
 
 
 def _graceful_text(downs: Sequence[ContainerState]) -> str:
-    """The worst end: a non-zero exit before a zero one."""
+    """A non-zero exit before a zero one."""
     if not downs:
         return "had no containers"
     if all(down.never_ran or not down.spec.running for down in downs):
@@ -643,8 +629,8 @@ def _hook_notes(downs: Sequence[ContainerState]) -> str:
 
 # --- a pod that the kubelet ends, deleted or by itself -------------------------------------------
 
-# The containers' ends show what the kubelet does. A pod that outlives its delete's grace proves a failed
-# kubelet: it is handed over. Its hooks then count as spent, unless the API server did not take the delete.
+# A pod that outlives its delete's grace proves a failed kubelet, and is handed over. Its hooks then count as
+# spent, unless the API server did not take the delete.
 
 HANDED_OVER = "preStop not run: the kubelet may have run it"
 
@@ -658,7 +644,7 @@ def _under_watch(down: ContainerState, now: int) -> ContainerState:
 def _begin_delegated(state: PodState, event: d.PodStopBegan, now: int) -> Result:
     """A pod without a running container is deleted too."""
     if state.means == "observe":
-        # Only observe it: no SIGKILL, and no autopsy before one.
+        # No SIGKILL, so no autopsy before one.
         return _each_container(state, now, "running", lambda down: (_under_watch(down, now), []))
     deadline_ns = now + state.grace_ns
     until_ns = min(deadline_ns, event.kill_by_ns - FLOOR_NS)
@@ -705,7 +691,6 @@ def _order_delete(state: PodState, until_ns: int, now: int) -> tuple[PodState, d
 
 
 def _shorten_delete(state: PodState, until_ns: int, now: int) -> Result:
-    """Repeat the delete if it has to end a second sooner or more."""
     until_ns = max(until_ns, now)
     if state.means != "api" or state.refused:
         return state, ()
@@ -728,17 +713,17 @@ def _note_delete(state: PodState, event: f.OrderEnded) -> PodState:
 
 
 def _delete_ended(state: PodState, event: f.OrderEnded, now: int) -> Result:
-    """A lost delete is repeated. A delete that was not taken causes the hand-over.
+    """A delete that was not taken causes the hand-over.
 
-    ``failed``: the server refused it or never got it, so no hook has run. ``timed-out``: no answer, so the
-    hooks count as spent: a hook runs at most once.
+    ``failed``: the server refused it or never got it, so no hook has run. ``timed-out``: the hooks count as
+    spent, since a hook runs at most once.
     """
     assert state.pod is not None
     uid, refused_before, known = state.pod.uid, state.refused, event.key == state.delete_key
     state = _note_delete(state, event)
     if not known:
         return state, ()
-    # In this order: after a cancel no hand-over follows; after a hand-over the pod is ours in any case.
+    # Order matters: after a cancel no hand-over follows; after a hand-over the pod is ours in any case.
     if state.refused and not refused_before and state.withdrawn:
         return _spare(state, "the shutdown was cancelled before its delete was taken")
     if state.means != "api":
@@ -763,8 +748,8 @@ def _await_handed_over(state: PodState, event: d.HandedOver, now: int) -> Result
 
 
 def _handed_over(state: PodState, event: d.HandedOver, now: int) -> Result:
-    """The grace begins again, as far as the wave has time, because a failed kubelet may have stopped no
-    container. A straggler's wave and a hurried pod have no time.
+    """The grace begins again if the wave has time, because a failed kubelet may have stopped no container. A
+    straggler's wave and a hurried pod have no time.
     """
     if state.means != "api":
         return state, ()
@@ -773,9 +758,7 @@ def _handed_over(state: PodState, event: d.HandedOver, now: int) -> Result:
 
 
 def _pass_over(state: PodState, until_ns: int, now: int) -> Result:
-    """End the pod over the runtime from now on. An open delete's outcome comes first: it tells whether the
-    kubelet may have run the hooks.
-    """
+    """An open delete's outcome comes first: it shows whether the kubelet may have run the hooks."""
     downs = tuple(replace(down, deadline_ns=max(down.deadline_ns, until_ns)) for down in state.downs)
     grace_ns = max([state.grace_ns, until_ns - state.begun_ns])
     state = replace(state, means="cri", downs=downs, grace_ns=grace_ns)
@@ -789,7 +772,7 @@ def _take_over(state: PodState, now: int) -> Result:
 def _taken_over(down: ContainerState, state: PodState, now: int) -> ContainerStep:
     if not down.delegated:
         return down, []
-    # New keys: the outcomes of earlier orders are not those of ours.
+    # New keys: an earlier order's outcome may still come.
     ours = replace(
         down,
         delegated=False,
@@ -810,9 +793,9 @@ def _taken_over(down: ContainerState, state: PodState, now: int) -> ContainerSte
 
 
 def _adopted(state: PodState, event: d.PodPlanned, now: int) -> Result:
-    """A second shutdown adopts the pod: its hooks do not run again, and its grace goes on. A pod that only
-    one of the two observes begins with its new wave. A container that the kubelet started again after the
-    cancel has a grace of its own.
+    """A second shutdown adopts the pod: its hooks do not run again, and its grace goes on. If only one of the
+    two observes the pod, it begins with its new wave. A container that the kubelet has started again has a
+    grace of its own.
     """
     if state.means != event.means and "observe" in (state.means, event.means):
         state, decisions = _plan(event, now)
@@ -835,7 +818,7 @@ def _adopted(state: PodState, event: d.PodPlanned, now: int) -> Result:
     deadline_ns = now + event.grace_seconds * NS_PER_SECOND
     state, again = _stop_again(state, event.pod, now, deadline_ns, NEVER_NS)
     if state.means == "api" and not state.deleted and not state.delete_key:
-        # The delete had no answer. A kubelet that did not hear of it would start the pod again.
+        # Without an answer the kubelet may not know of the delete, and would start the pod again.
         begun_anew = any(down.again and down.since_ns == max(now, 1) for down in state.downs)
         until_ns = deadline_ns if begun_anew else max(now, state.delete_until_ns)
         state, order = _order_delete(state, until_ns, now)
@@ -883,7 +866,7 @@ def _plan(event: d.PodPlanned, now: int) -> Result:
 
 
 def _was_signalled(downs: Sequence[ContainerState], index: int, event: d.PodPlanned, now: int) -> bool:
-    """Has the kubelet sent the stop signal? Not before a sidecar's turn, and not before the hook's end."""
+    """Not before a sidecar's turn, and not before the hook's end."""
     spec, deletion = downs[index].spec, event.pod.deletion
     assert deletion is not None
     over = spec.hook is None or spec.hook_over or spec.hook.kind == "tcpSocket"
@@ -1019,7 +1002,7 @@ def _tick(state: PodState, event: f.Tick, now: int) -> Result:
 
 
 def _container_due(down: ContainerState, now: int, daemon_ns: int = 0) -> ContainerStep:
-    # `_each_container` stops a container whose turn has come.
+    # `_each_container` gives the turns.
     if down.due_ns() > now or down.phase == "turn":
         return down, []
     if down.phase == "hook":
@@ -1030,7 +1013,7 @@ def _container_due(down: ContainerState, now: int, daemon_ns: int = 0) -> Contai
 
 
 def _note_last_kill(state: PodState, event: d.PodStopBegan | d.DeadlineMoved, now: int) -> Result:
-    """The last possible SIGKILL moved. A kubelet that ends its pods by itself keeps its own limit."""
+    """A kubelet that ends its pods by itself keeps its own limit."""
     if state.means == "observe":
         return state, ()
     return replace(state, downs=tuple(limit_container(down, event.kill_by_ns) for down in state.downs)), ()
@@ -1042,9 +1025,7 @@ def _last_kill_moved(state: PodState, event: d.PodStopBegan | d.DeadlineMoved, n
 
 
 def _delete_noted(state: PodState, event: f.OrderEnded, now: int) -> Result:
-    """Whether the object goes, even after the pod's end: without a delete the kubelet may start ended
-    containers again.
-    """
+    """Even after the pod's end: without a delete the kubelet may start ended containers again."""
     if parse_order_key(event.key).what != "delete":
         return state, ()
     asked = state.means == "api" and event.key == state.delete_key
@@ -1058,7 +1039,7 @@ def _order_ended(state: PodState, event: f.OrderEnded, now: int) -> Result:
     key = parse_order_key(event.key)
     if key.what == "delete":
         return _delete_ended(state, event, now)
-    # Autopsies and cancels have no outcome that matters here.
+    # The outcomes of autopsies and cancels do not matter.
     answer = ORDER_ENDED_BY_KIND.get(key.what)
     if answer is None:
         return state, ()
@@ -1104,7 +1085,6 @@ def _hurry(state: PodState, event: f.HurryRequested, now: int) -> Result:
         return state, ()
     state = replace(
         state,
-        # A hurried pod gets no new time at a hand-over.
         hurried=state.hurried or state.means == "api",
         grace_ns=min(state.grace_ns, now - state.begun_ns),
         finding=f"hurried by uid {event.asked_by}",
@@ -1126,8 +1106,8 @@ def _hurry(state: PodState, event: f.HurryRequested, now: int) -> Result:
 
 
 def _cancelled(state: PodState, event: d.ShutdownCancelled, now: int) -> Result:
-    """A stop that has begun is finished; a deleted pod is the kubelet's alone. An open delete has begun
-    nothing, and a container that the kubelet starts from now on keeps running.
+    """A stop that has begun is finished; only the kubelet ends a deleted pod. An open delete has not begun
+    it, and a container that the kubelet starts from now on keeps running.
     """
     downs = tuple(
         replace(down, limit_ns=NEVER_NS, kill_at_ns=NEVER_NS if down.delegated else down.kill_at_ns)
@@ -1137,8 +1117,7 @@ def _cancelled(state: PodState, event: d.ShutdownCancelled, now: int) -> Result:
 
 
 def _given_up(state: PodState, event: d.PodsEnded, now: int) -> Result:
-    """No effect outlives the pod's record."""
-    # Cancel hooks only: an open stop signal or SIGKILL is still wanted.
+    # An open stop signal or SIGKILL is still wanted.
     cancels = [cancel for down in state.downs for cancel in abandon_hook(down)]
     return replace(state, over=True), [*cancels, _pod_ended_event(state, now)]
 

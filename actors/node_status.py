@@ -1,12 +1,11 @@
 """NodeStatusActor: what the cluster sees of this node. One actor of three machines, each with its own table.
 
 1. `actors.node_marks`: the marks on the Node. 2. `actors.detach_certificate`: may others detach its volumes?
-3. Here: its pods' statuses. An event goes to them in this order; a machine reads the state of those before
-it.
+3. Here: its pods' statuses. An event goes to them in this order.
 
-Writes are orders: no machine waits for the network, and only the release waits for the last ones, for a
-bounded time. A running kubelet overwrites our statuses, so ours wait until it is stopped. A pod that comes
-back gets no terminal phase: its controller would make another one, and the kubelet would not start it again.
+Only the release waits for the last writes, for a bounded time. A running kubelet overwrites our statuses, so
+ours wait until it is stopped. A pod that comes back gets no terminal phase: its controller would make another
+one, and the kubelet would not start it again.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ KILLED_REASON = "PodKilledAtNodeShutdown"
 #: API server's load.
 WITHDRAW_NS = 200_000_000
 
-#: From the last pod's end on, for a silent API server. What it does not take waits for the next boot.
+#: From the last pod's end on, for a silent API server. Undelivered statuses wait for the next boot.
 SILENT_FLUSH_NS = NS_PER_SECOND
 
 #: At its end the wait for the kubelet's statuses reports the missing ones.
@@ -60,40 +59,39 @@ REPORT_NS = 50_000_000
 #: Outcomes without a final status.
 WITHOUT_STATUS = ("spared", "unknown")
 
-#: The pod has ended, by itself or by SIGKILL.
 SEEN_OUTCOMES = ("graceful", "killed")
 
 PodStatus = kinds.PodStatus
 
 
 class NodeStatusState(CertificateState, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """``_ns`` are monotonic times, but ``flush_ns`` and ``trace_flush_ns`` are periods."""
+    """``flush_ns`` and ``trace_flush_ns`` are periods, other ``_ns`` monotonic times."""
 
     flush_ns: int = 0
     trace_flush_ns: int = 0
     left_pods: LeftPods = "keep"
     release_by_ns: int = NEVER_NS
-    #: To be delivered, and the deliveries under way by order key. Without statuses: only waited for.
+    #: To be delivered, and the deliveries under way by order key, also those without statuses.
     pending: tuple[PodStatus, ...] = ()
     deliveries: BoundedDict[kinds.Key, tuple[PodStatus, ...]] = {}
-    #: Pods whose due status is not confirmed, by UID; the kubelet's from the begin of the wait for them.
+    #: UIDs whose due status is not confirmed.
     missing: tuple[kinds.Uid, ...] = ()
-    #: The wait for the last statuses: its start, and its end at the latest.
+    #: The wait for the last statuses: from, until at the latest.
     flush_since_ns: int = 0
     flush_by_ns: int = NEVER_NS
-    #: Beside the statuses, and perhaps longer: the trace goes to another server.
+    #: The trace goes to another server, and may take longer than the statuses.
     traces_key: kinds.Key = ""
     traces_by_ns: int = 0
     only_traces: bool = False
     await_key: str = ""
-    #: To be delivered when the API server answers.
+    #: For an API server that answers again.
     late_statuses: tuple[PodStatus, ...] = ()
-    #: To be taken out of their Services when no kubelet puts them back.
+    #: To leave their Services when no kubelet puts them back.
     withheld: BoundedTuple[kinds.Uid] = ()
     withdraw_at_ns: int = NEVER_NS
-    #: Statuses that the kubelet writes, and we when it is stopped.
+    #: Written by the kubelet, or by us when it is stopped.
     followed: tuple[PodStatus, ...] = ()
-    #: Statuses of deleted pods that no kubelet removes any more: we deliver them and remove the objects.
+    #: Of deleted pods that no kubelet removes any more: we remove the objects too.
     orphaned: tuple[PodStatus, ...] = ()
     told_owners: BoundedTuple[kinds.NamespacedOwner] = ()
     #: UIDs whose status was delivered a second time in this shutdown.
@@ -102,16 +100,16 @@ class NodeStatusState(CertificateState, frozen=True, kw_only=True, omit_defaults
     #: to an unchanged pod.
     earlier: tuple[kinds.Key, ...] = ()
     # A shutdown of this boot ended these pods without a status: it was cancelled, or they were to come back.
-    # The next shutdown writes it for pods that have not. ``held_deleted``: their objects are deleted.
+    # The next shutdown writes it. ``held_deleted``: their objects are deleted.
     held: tuple[PodStatus, ...] = ()
     held_deleted: tuple[PodStatus, ...] = ()
     #: UIDs of both that the kubelet has had since: a later cancelled shutdown drops them.
     held_before: BoundedTuple[kinds.Uid] = ()
-    #: Boot and userspace of these.
+    #: The boot and userspace that ended them.
     home: str = ""
 
 
-#: Kept from one shutdown to the next: the configuration, and statuses that are not delivered yet.
+#: Kept from one shutdown to the next.
 KEPT_FIELDS = (
     *("flush_ns", "trace_flush_ns", "left_pods", "pending", "deliveries", "late_statuses"),
     *("held", "held_deleted", "held_before", "home"),
@@ -179,7 +177,7 @@ def _transitions() -> Transitions:
 
 
 def _started(state: NodeStatusState, event: f.DaemonStarted, now: int) -> Result:
-    """In another boot or userspace ended pods may run again."""
+    """In another boot or userspace they may run again."""
     home = f"{event.boot_id}/{event.userspace_id}"
     if not state.node or home == state.home:
         return state, ()
@@ -205,7 +203,7 @@ def _began(state: NodeStatusState, event: d.ShutdownBegan, now: int) -> Result:
 
 
 def _pod_planned(state: NodeStatusState, event: d.PodPlanned, now: int) -> Result:
-    """The pod runs, even if an earlier shutdown ended it: drop the status of that end."""
+    """The pod runs: drop the status of an earlier end."""
     if event.again and state.node:
         return _not_ended(state, event.pod.uid), ()
     known = (*state.held, *state.held_deleted, *state.pending, *state.orphaned)
@@ -229,7 +227,6 @@ def _without(statuses: tuple[PodStatus, ...], uid: str) -> tuple[PodStatus, ...]
 
 
 def _not_ended(state: NodeStatusState, uid: str) -> NodeStatusState:
-    """Its recorded end is not true any more."""
     # A delivery under way may still arrive; if it is lost, it is not repeated.
     deliveries = {key: _without(statuses, uid) for key, statuses in state.deliveries.items()}
     return replace(_dropped(state, uid), followed=_without(state.followed, uid), deliveries=deliveries)
@@ -244,8 +241,8 @@ def _pod_admitted(state: NodeStatusState, event: f.PodAppeared, now: int) -> Res
 
 
 def _pod_rejected(state: NodeStatusState, event: f.PodAppeared, now: int) -> Result:
-    """Rejects every pod, also static and critical ones, as the kubelet does. On a node only for a stopped
-    kubelet; the status also before a reboot, so that another node gets the pod.
+    """Rejects static and critical pods too, as the kubelet does. On a node only for a stopped kubelet; the
+    status also before a reboot, so that another node gets the pod.
     """
     pod = event.pod
     if state.node and not (state.kubelet_stopped or state.kubelet_stopping):
@@ -298,7 +295,7 @@ def _kubelet_stopped(state: NodeStatusState, event: d.KubeletStopped, now: int) 
 
 
 def _pod_ended_delivering(state: NodeStatusState, event: d.PodEnded, now: int) -> Result:
-    """Delivers at once: a controller then replaces the pod before the wave's end (mode process: by wave)."""
+    """At once, so that a controller replaces the pod before the wave's end."""
     state, decisions = _pod_ended(state, event, now)
     # The end of an unseen pod starts no delivery: the next boot closes the last one's pods this way, and its
     # statuses go only to unchanged pods.
@@ -315,7 +312,6 @@ def _pod_ended(state: NodeStatusState, event: d.PodEnded, now: int) -> Result:
     if not state.node or event.outcome != "killed" or not event.owner:
         return state, ()
     owner = f"{event.namespace}/{event.owner}"
-    # Once for each workload.
     if owner in state.told_owners:
         return state, ()
     kind, _, name = event.owner.partition("/")
@@ -333,11 +329,7 @@ def _pod_ended(state: NodeStatusState, event: d.PodEnded, now: int) -> Result:
 
 
 def _with_status(state: NodeStatusState, event: d.PodEnded) -> NodeStatusState:
-    """Decides who writes the final status: the kubelet (``followed``), we (``pending``, ``orphaned``), or
-    none.
-
-    A pod that comes back here, or may still run, gets none.
-    """
+    """A pod that comes back here, or may still run, gets no final status."""
     # A pod that is gone has ended; the kubelet, too, calls that Failed.
     if event.outcome in WITHOUT_STATUS and not event.gone:
         return state
@@ -354,12 +346,11 @@ def _with_status(state: NodeStatusState, event: d.PodEnded) -> NodeStatusState:
 
 
 def _hold_status(state: NodeStatusState, event: d.PodEnded) -> NodeStatusState:
-    """Keeps the status of a pod that is to come back, at the next boot or after a cancel."""
     waits = pods_come_back(state.kind) or not state.in_episode
     if not state.node or not waits or event.means != "cri" or event.outcome not in SEEN_OUTCOMES:
         return state
     if event.deleted:
-        # In a shutdown it is written at once: the object goes in any case.
+        # In a shutdown the object goes at once.
         kept = (*state.held_deleted, _final_status(event))
         return state if state.in_episode else replace(state, held_deleted=kept)
     return state if made_again(state, event) else replace(state, held=(*state.held, _final_status(event)))
@@ -371,7 +362,7 @@ def _final_status(event: d.PodEnded) -> PodStatus:
 
 
 def _deliver_now(state: NodeStatusState, decisions: Sequence[Event]) -> Result:
-    """One delivery at a time, so a wave of a hundred pods needs few; none while the kubelet is being stopped,
+    """One delivery at a time: a wave of a hundred pods needs few. None while the kubelet is being stopped,
     since it would overwrite them.
     """
     waits = state.kubelet_stopping or any(state.deliveries.values())
@@ -379,7 +370,6 @@ def _deliver_now(state: NodeStatusState, decisions: Sequence[Event]) -> Result:
 
 
 def _deliver(state: NodeStatusState, decisions: Sequence[Event]) -> tuple[NodeStatusState, list[Event]]:
-    """Delivers the pending statuses. ``left_pods`` says whether to remove the pods' objects."""
     made = [*decisions]
     for statuses, remove in ((state.pending, _removes_objects(state)), (state.orphaned, True)):
         if statuses:
@@ -389,21 +379,19 @@ def _deliver(state: NodeStatusState, decisions: Sequence[Event]) -> tuple[NodeSt
 
 
 def _removes_objects(state: NodeStatusState) -> bool:
-    """Are the objects of ended pods removed?"""
     return state.node and state.left_pods == "delete"
 
 
 def _send_statuses(
     state: NodeStatusState, statuses: tuple[PodStatus, ...], *, remove: bool, unchanged_only: bool = False
 ) -> tuple[NodeStatusState, d.DeliverStatuses]:
-    """Begins one delivery."""
     state, key = next_key(state, "deliver")
     order = d.DeliverStatuses(key=key, statuses=statuses, remove=remove, unchanged_only=unchanged_only)
     return _wait_for(state, key, statuses), order
 
 
 def _wait_for(state: NodeStatusState, key: str, statuses: tuple[PodStatus, ...] = ()) -> NodeStatusState:
-    """Makes the release wait for this order, as for the last statuses."""
+    """The release waits for this order."""
     return replace(state, deliveries={**state.deliveries, key: statuses})
 
 
@@ -412,7 +400,6 @@ def _answered(state: NodeStatusState, key: str) -> NodeStatusState:
 
 
 def _tick(state: NodeStatusState, event: f.Tick, now: int) -> Result:
-    """Pods without a final status leave their Services."""
     if state.withdraw_at_ns > now:
         return state, ()
     state, uids = replace(state, withdraw_at_ns=NEVER_NS, withheld=()), state.withheld
@@ -422,14 +409,12 @@ def _tick(state: NodeStatusState, event: f.Tick, now: int) -> Result:
     return state, [d.WithdrawPods(key=key, uids=uids)]
 
 
-# All orders go out at once and share one bounded wait. `StatusesSettled` leads to the release.
+# All orders go out at once and share one bounded wait.
 
 
 def _pods_ended_in_shutdown(state: NodeStatusState, event: d.PodsEnded, now: int) -> Result:
-    """Delivers the held statuses of an earlier shutdown's pods that have not come back.
-
-    Not before this event, because the second listing may find such a pod; and only in mode cri, since a
-    running kubelet knows its pods.
+    """Delivers the held statuses of pods that have not come back. Not sooner, because the second listing may
+    find such a pod; and only in mode cri, since a running kubelet knows its pods.
     """
     if state.means == "cri" and state.listed:
         state = replace(state, orphaned=(*state.orphaned, *state.held_deleted), held_deleted=())
@@ -439,9 +424,7 @@ def _pods_ended_in_shutdown(state: NodeStatusState, event: d.PodsEnded, now: int
 
 
 def _pods_ended(state: NodeStatusState, event: d.PodsEnded, now: int) -> Result:
-    """A silent API server has less than the configured time. One that answers has no more than that: it may
-    answer reads and take no writes.
-    """
+    """A silent API server has less than the configured time. One that answers may still take no writes."""
     silent = bool(state.means) and state.api is False and state.in_episode
     flush_ns = min(state.flush_ns, SILENT_FLUSH_NS) if silent else state.flush_ns
     last_ns = state.release_by_ns - FALLBACK_MARGIN_NS
@@ -455,14 +438,11 @@ def _pods_ended(state: NodeStatusState, event: d.PodsEnded, now: int) -> Result:
 
 
 def _then_flush(handle: Handler) -> Handler:
-    """Run the handler, then finish the flush if no other answer is awaited."""
     return lambda state, event, now: _flush(*handle(state, event, now), now)
 
 
 def _flush(state: NodeStatusState, decisions: Sequence[Event], now: int) -> Result:
-    """After the last pod's fate: orders the last statuses, ours and the kubelet's, and settles when all are
-    written.
-    """
+    """Orders the last statuses, ours and the kubelet's, and settles when all are written."""
     made = [*decisions]
     if state.awaited > 0:
         return state, made
@@ -474,7 +454,7 @@ def _flush(state: NodeStatusState, decisions: Sequence[Event], now: int) -> Resu
         )
         state = replace(_wait_for(state, key), await_key=key, missing=(*state.missing, *uids))
     state, made = _deliver(state, made)
-    # A kubelet that is being stopped may overwrite the last statuses.
+    # A kubelet that is being stopped may overwrite them.
     waits = state.deliveries or state.reports or state.kubelet_stopping
     waits = state.traces_key in state.deliveries if state.only_traces else waits
     return (state, made) if waits else _settle(state, made)
@@ -488,7 +468,7 @@ def _settle(state: NodeStatusState, decisions: Sequence[Event]) -> Result:
 
 
 def _statuses_seen(state: NodeStatusState, event: f.StatusesSeen, now: int) -> Result:
-    """A delivery goes on for the missing ones. In mode observe, names what the kubelet left undone."""
+    """A delivery goes on for the missing ones. Mode observe records what the kubelet left undone."""
     if statuses := state.deliveries.get(event.key, ()):
         left = tuple(status for status in statuses if status[0] in event.missing)
         return replace(state, deliveries={**state.deliveries, event.key: left}), ()
@@ -501,7 +481,6 @@ def _statuses_seen(state: NodeStatusState, event: f.StatusesSeen, now: int) -> R
 
 
 def _with_missing(state: NodeStatusState, uids: Collection[str] = ()) -> NodeStatusState:
-    """Of the pods whose status the kubelet writes, these are missing."""
     others = [uid for uid, *_ in state.followed if uid not in uids]
     return replace(state, missing=tuple(uid for uid in state.missing if uid not in others))
 
@@ -515,7 +494,6 @@ def _deadline_moved(state: NodeStatusState, event: d.DeadlineMoved, now: int) ->
 
 
 def _tick_flushing(state: NodeStatusState, event: f.Tick, now: int) -> Result:
-    """The wait for the last statuses ends, too."""
     state, decisions = _tick(state, event, now)
     if state.flush_by_ns > now:
         return state, decisions
@@ -524,8 +502,8 @@ def _tick_flushing(state: NodeStatusState, event: f.Tick, now: int) -> Result:
     return _settle(state, decisions)
 
 
-# Deliveries are idempotent: one with a lost outcome is given again. Undelivered statuses wait in this state,
-# so in the journal, until an API server answers in the next boot.
+# Deliveries are idempotent: one with a lost outcome is repeated. Undelivered statuses wait in the journal
+# until an API server answers in the next boot.
 
 
 def _order_ended(state: NodeStatusState, event: f.OrderEnded, now: int) -> Result:
@@ -533,7 +511,7 @@ def _order_ended(state: NodeStatusState, event: f.OrderEnded, now: int) -> Resul
         return _deliver(_delivery_ended(_given_again(state, event), event), [])
     key = parse_order_key(event.key)
     deleted = [each for each in state.followed if each[0] == key.subject]
-    # Handed over meanwhile, and the delete was taken after all.
+    # The kubelet failed meanwhile, and the delete was taken after all.
     if key.what != "delete" or event.result != "done" or state.means != "cri" or not deleted:
         return state, ()
     state = replace(_dropped(state, key.subject), followed=_without(state.followed, key.subject))
@@ -541,7 +519,7 @@ def _order_ended(state: NodeStatusState, event: f.OrderEnded, now: int) -> Resul
 
 
 def _given_again(state: NodeStatusState, event: f.OrderEnded) -> NodeStatusState:
-    """Delivers a failed status once more: the next boot would have started its pod again."""
+    """Once more: the next boot would have started the pod again."""
     statuses = () if event.key in state.earlier else state.deliveries[event.key]
     if event.result not in ("failed", "timed-out") or not state.node or not state.in_episode or not statuses:
         return state
@@ -566,7 +544,7 @@ def _delivery_ended(state: NodeStatusState, event: f.OrderEnded) -> NodeStatusSt
     if event.result == "done" or not statuses:
         return state
     state = replace(state, missing=(*state.missing, *(uid for uid, *_ in statuses)))
-    # On a node they wait for the next boot. A stale status (``cancelled``) is dropped: the pod is another.
+    # On a node they wait for the next boot. A stale status (``cancelled``) is dropped: the pod has changed.
     if not state.node or event.result == "cancelled":
         return state
     return replace(state, late_statuses=(*state.late_statuses, *statuses))
@@ -577,8 +555,8 @@ def _api_read_after_cancel(state: NodeStatusState, event: f.ApiRead, now: int) -
 
 
 def _api_read_flushing(state: NodeStatusState, event: f.ApiRead, now: int) -> Result:
-    """A server that stops answering gets no more time than a silent one, and from the last pod's end on: the
-    silence before this fact was waiting, too.
+    """A server that stops answering gets a silent one's time from the last pod's end on: the silence before
+    this fact was waiting, too.
     """
     if event.reachable:
         return state, ()
@@ -589,7 +567,7 @@ def _api_read_flushing(state: NodeStatusState, event: f.ApiRead, now: int) -> Re
 
 
 def _deliver_late(state: NodeStatusState) -> Result:
-    """Statuses of an earlier boot, only for unchanged pods: a pod may run again."""
+    """Only to unchanged pods, since a pod may run again."""
     if not state.late_statuses or state.api is not True:
         return state, ()
     state, order = _send_statuses(
@@ -606,7 +584,7 @@ def _at_rest(state: NodeStatusState) -> NodeStatusState:
 
 
 def _cancelled(state: NodeStatusState, event: d.ShutdownCancelled, now: int) -> Result:
-    """On a node the pods come back: keep their statuses for the next shutdown of this boot."""
+    """On a node the pods come back: keep their statuses for this boot's next shutdown."""
     state = _at_rest(state)
     if not state.node:
         return state, ()
@@ -615,8 +593,8 @@ def _cancelled(state: NodeStatusState, event: d.ShutdownCancelled, now: int) -> 
 
 
 def _closed(state: NodeStatusState, event: d.EpisodeClosed, now: int) -> Result:
-    """Delivers after a cancel. Pods of another boot may run again: a node's statuses wait for the API server,
-    which knows whether the pod has changed; in mode process they are dropped, on record.
+    """Pods of another boot may run again. A node's statuses wait for the API server, which knows whether the
+    pod has changed; in mode process they are dropped, on record.
     """
     state = _at_rest(state)
     if event.outcome == "cancelled":
@@ -631,8 +609,8 @@ def _closed(state: NodeStatusState, event: d.EpisodeClosed, now: int) -> Result:
 
 
 def _given_back(state: NodeStatusState) -> NodeStatusState:
-    """The kubelet has these pods from now on. A pod that it has had before, and that this shutdown has not
-    met, has most likely left the node.
+    """The kubelet has these pods now. A pod that it has had before, and that this shutdown did not meet, has
+    most likely left the node.
     """
     held, deleted = (
         tuple(status for status in each if status[0] not in state.held_before)

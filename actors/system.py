@@ -1,13 +1,11 @@
 """All actors together: the sets of them, and the one function that moves them, `System.step`.
 
 A step is one fact and all decisions that follow from it, breadth-first. An event goes to its recipients in
-the order of registration, and their decisions are delivered in turn. This module never waits and reads
-no clock, so ``run``, ``replay``, ``what-if`` and ``simulate`` get the same records. Two rules:
+the order of registration, and their decisions are delivered in turn. ``run``, ``replay``, ``what-if`` and
+``simulate`` get the same records. Two rules:
 
 1. A state is replaced only when its handler returns. A handler that raises makes a decision: `ActorFailed`.
 2. Deadlines are part of the states. The caller admits a `Tick` when `next_deadline_ns` has come.
-
-The file: a set of actors in tables; the two sets; the system; its slots and deadlines; digests; checkpoints.
 """
 
 from __future__ import annotations
@@ -64,14 +62,13 @@ from ebbtide.events.segment import LOGICS, SHUTDOWN_LOGIC
 
 # --- a set of actors ------------------------------------------------------------------------------
 #
-# `System.step` is the same for every journal, and names no actor. A set says in tables which events go to
-# which actors, which events open and close an episode, and how an episode goes on after a failure. The logic
-# in a journal's header names its set.
+# `System.step` names no actor. A set says in tables which events go to which actors, which events open and
+# close an episode, and how an episode goes on after a failure. The logic in a journal's header names its set.
 #
-# A rule that changes after a release becomes a new logic: another set in `SETS`, with other tables for its
-# actors. The old set stays until the release after that.
+# A rule that changes after a release becomes a new logic, so another set in `SETS`. The old set stays until
+# the release after that.
 
-#: How to read an event's subject, by actor and event type. Other events go to every instance.
+#: How to read an event's subject, by actor and event type.
 SubjectOf = Mapping[tuple[str, str], Callable[[Any], str]]
 
 #: Delivered by key and by deadline.
@@ -87,12 +84,12 @@ class Route(NamedTuple):
 
 
 class Rescue(NamedTuple):
-    """How an episode goes on after a failure: ``leader`` and all subjects fail together, ``fallback`` leads.
+    """After a failure ``leader`` and all subjects fail together, and ``fallback`` leads.
 
     ``inherit`` makes the fallback's state from its own, the leader's, the subjects', the failed one's, the
-    event at which that one failed, and the time. A failure of an actor in ``go_on`` has the same effect, but
-    that actor takes part in the rest. Starts that failed count as a failure of the leader, unless the start
-    leaves no work (``over``).
+    event of the failure, and the time. A failure of an actor in ``go_on`` has the same effect, but that actor
+    continues. Starts that failed count as a failure of the leader, unless the start leaves no work
+    (``over``).
     """
 
     leader: ActorType
@@ -105,10 +102,10 @@ class Rescue(NamedTuple):
 class ActorSet:
     """``singletons`` always exist, in the order of delivery; an event makes each of ``subjects``.
 
-    ``start`` is a process's first fact. Decisions ``opens`` and ``closes`` an episode. After a decision of
-    ``digested`` a step ends with a digest of the actors that have come to rest, after ``digested_last`` of
-    all; ``plans`` needs no digest. ``also_hear``: receives the outcomes of orders with this word, from any
-    actor. ``look_until_ns``: the latest end of the wait for the edges' first findings (`system.LOOK_NS`).
+    ``start`` is a process's first fact. ``opens`` and ``closes`` are an episode's decisions. After a decision
+    of ``digested`` a step ends with a digest of the actors that have come to rest, after ``digested_last`` of
+    all. ``also_hear``: receives the outcomes of all actors' orders with this word. ``look_until_ns``: the
+    latest end of the wait for the edges' first findings (`LOOK_NS`).
     """
 
     def __init__(
@@ -130,7 +127,6 @@ class ActorSet:
         self.singletons, self.subjects = singletons, subjects
         self.start, self.opens, self.closes = start, opens, closes
         self.digested, self.digested_last, self.plans = digested, digested_last, plans
-        #: Decisions that the system itself needs.
         self.turns = (opens, closes, plans, *digested)
         self.also_hear = {word: kind.name for word, kind in (also_hear or {}).items()}
         self.rescue = rescue
@@ -140,7 +136,7 @@ class ActorSet:
         #: From event type to recipients, in the order of registration.
         self.routes = self._build_routes(subject_of)
         always = tuple(kind.name for kind in singletons)
-        #: The same in two parts, because most events concern only singletons: they come first.
+        #: Most events concern only singletons, which come first.
         self.to_singletons = {
             kind: tuple((route.name, "") for route in routes if route.name in always)
             for kind, routes in self.routes.items()
@@ -165,8 +161,7 @@ class ActorSet:
         return {event_type: tuple(routes) for event_type, routes in table.items()}
 
     def outcome_recipients(self, key: str) -> list[tuple[str, str]]:
-        """Actor and subject of an order's outcome, by its key."""
-        # Cheaper than `parse_order_key`: a third of all facts are outcomes.
+        """Cheaper than `parse_order_key`: a third of all facts are outcomes."""
         actor, what, subject, _ = parts if len(parts := key.split("/")) == 4 else ("", "", "", "")
         also = self.also_hear.get(what, actor)
         return [(actor, subject)] if also == actor else [(actor, subject), (also, "")]
@@ -184,7 +179,7 @@ _pod_uid_of_event: Callable[[Any], str] = attrgetter("pod.uid")
 
 
 def _give_up_ns(state_of: Callable[[ActorType], State]) -> int:
-    """Work before the shutdown's end does not wait for a first look."""
+    """The last work of a shutdown does not wait for a first look."""
     state = state_of(EPISODE)
     assert isinstance(state, EpisodeState)
     return give_up_ns(state) if state.release_by_ns else NEVER_NS
@@ -198,9 +193,8 @@ def _inherit_pods(
     event: Event,
     now_ns: int,
 ) -> FallbackState:
-    """The pods that have not ended. A pod whose actor was not made in time is known from the plan.
-
-    The orders for the failed actor's pod are given again: it may have missed an end, and the edge repeats it.
+    """The pods that have not ended. A pod whose actor was not made in time comes from the plan. The orders
+    for the failed actor's pod are repeated: it may have missed an end, and the edge repeats that.
     """
     pods = {
         each.uid: FallbackPod(
@@ -273,8 +267,7 @@ SHUTDOWN = ActorSet(
     digested=(decisions.WaveEnded, decisions.PodsEnded),
     digested_last=decisions.PodsEnded,
     plans=decisions.PlanMade,
-    # The LogindActor has the lock that the fallback released. The NodeStatusActor learns what becomes of a
-    # pod's object.
+    # The LogindActor has the lock that the fallback released. The NodeStatusActor needs deletes' outcomes.
     also_hear={"release": LOGIND, "delete": NODE_STATUS},
     # Only the KubeletActor can start its kubelet again.
     rescue=Rescue(
@@ -319,17 +312,17 @@ ACTOR_TYPE_BY_NAME: dict[str, ActorType] = {kind.name: kind for each in SETS.val
 
 # --- the system ------------------------------------------------------------------------------------
 
-#: ``(cause, actor, event, episode)``.
+#: Cause, actor, event, episode.
 BareRecord = tuple[int, str, Event, int]
 
 #: The actor in the record of a fact, and of a decision of the system itself.
 EDGE, SYSTEM = "edge", "system"
 
-#: After a start in mid-shutdown overdue ticks wait this long for the edges' first findings. Otherwise a pod
-#: that ended while no daemon ran would count as killed. An edge needs some 40 ms, a busy runtime 300 ms.
+#: After a start in mid-shutdown overdue ticks wait this long for the edges' first findings. Else a pod that
+#: ended while no daemon ran would count as killed. An edge needs some 40 ms, a busy runtime 300 ms.
 LOOK_NS = 500_000_000
 
-#: So many starts in a row failed at the same place: the next one uses the fallback.
+#: After so many failed starts in a row at the same place, the fallback leads.
 FAILED_STARTS_MAX = 2
 LAST_STARTS_FAILED = "the last starts failed"
 
@@ -337,8 +330,8 @@ LAST_STARTS_FAILED = "the last starts failed"
 class System:
     """All actors' states. ``slots`` are in the order of registration."""
 
-    #: Compare each handler with its row (`Transitions.check`): on in tests and simulated worlds. A daemon
-    #: does not: there a wrong row must not cost a shutdown.
+    #: Compare each handler with its row (`Transitions.check`): on in tests and simulated worlds. In a daemon
+    #: a wrong row must not cost a shutdown.
     checked = False
 
     #: Receives a failure's exception. The record has only its kind: its text may differ between Pythons.
@@ -363,7 +356,6 @@ class System:
         #: While it has failed, the fallback leads, and no event makes an actor.
         self._leader = None if rescue is None else self.slots[(rescue.leader.name, "")]
         self._fallback = None if rescue is None else self.slots[(rescue.fallback.name, "")]
-        #: The singletons that an event goes to.
         self._always = {
             kind: [self.slots[at] for at in places] for kind, places in self.actors.to_singletons.items()
         }
@@ -391,7 +383,7 @@ class System:
         ]
 
     def trace(self, fact: Event, mono_ns: int) -> list[BareRecord]:
-        """The same without envelopes: ``(cause, actor, event, episode)`` in sequence order."""
+        """The same without envelopes."""
         first, actors = self.next_seq, self.actors
         starts = type(fact) is actors.start
         if type(fact) is facts.OrderEnded:
@@ -414,7 +406,7 @@ class System:
                     elif decided in actors.turns:
                         if decided is actors.opens:
                             if slot is not self._fallback:
-                                # An actor that has failed in this step, before the episode, takes part in it.
+                                # An actor that failed earlier in this step takes part in the episode.
                                 self._revive(fact, mono_ns)
                             episode = self.episode = first  # an episode is named by the fact that opens it
                         elif decided is actors.closes:
@@ -428,7 +420,7 @@ class System:
                 self._give_up_on(fact, entries, mono_ns)
         if self._digest_at or self._planned:
             self._digest(first, entries)
-        # The whole step in which an episode begins belongs to it.
+        # The first step of an episode belongs to it as a whole.
         if self.episode == first:
             entries = [(cause, actor, event, episode or first) for cause, actor, event, episode in entries]
             entries[0] = (0, EDGE, fact, first)
@@ -437,7 +429,7 @@ class System:
             limit_ns = actors.look_until_ns(lambda kind: self.slots[(kind.name, "")].state)
             self._look_until_ns = min(mono_ns + LOOK_NS, limit_ns) if self.episode else 0
         self.next_seq = first + len(entries)
-        # At the step's end: an earlier entry may be for an actor that is done by now.
+        # Not sooner: an earlier entry may be for an actor that is done by now.
         if self._closing:
             self._drop_done()
         if not self.episode:
@@ -445,7 +437,7 @@ class System:
         return entries
 
     def _digest(self, first: int, entries: list[BareRecord]) -> None:
-        """A digest of the states at a wave's end. A plan needs none: its records say what it made."""
+        """A plan needs no digest: its records show its result."""
         at, self._digest_at = self._digest_at, 0
         if at:
             _, _, end, episode = entries[at]
@@ -466,7 +458,7 @@ class System:
             state, decisions = handler(before, event, now_ns)
             if self.checked:
                 slot.transitions.check(kind, before, state, decisions)
-            # The deadline follows from the state, but `Deadlines.take` has removed it for a `Tick`.
+            # `Deadlines.take` has removed the deadline for a `Tick`.
             if state is before and kind is not facts.Tick:
                 return decisions
             deadline_ns = slot.kind.deadline(state)
@@ -475,8 +467,7 @@ class System:
         except UndeclaredTransition:  # for the test that checks the tables
             raise
         except Exception as error:
-            # The pods still have to be stopped, so the fallback answers. A daemon that ended here would only
-            # start and fail at the same place.
+            # The fallback stops the pods. A daemon that ended here would only start and fail again.
             with suppress(Exception):
                 self.on_failure(slot.label, error)
             return (self._fail(slot, type(error).__name__, now_ns, event),)
@@ -486,7 +477,6 @@ class System:
         return decisions
 
     def _fail(self, slot: Slot, error: str, now_ns: int, event: Event) -> ActorFailed:
-        """In an episode an actor that ends pods takes the leader and all subjects along (`Rescue`)."""
         failed, rescue = [slot], self.actors.rescue
         if rescue is not None and self._leader is not None and self._fallback is not None:
             ends_pods = slot.subject or slot is self._leader or slot.kind in rescue.go_on
@@ -506,7 +496,6 @@ class System:
         return ActorFailed(actor=slot.kind.name, subject=slot.subject, error=error)
 
     def _give_up_on(self, fact: Event, made: list[BareRecord], now_ns: int) -> None:
-        """After `FAILED_STARTS_MAX` starts that failed at the same place the fallback leads."""
         rescue, start, leader = self.actors.rescue, cast(Any, fact), self._leader
         if rescue is None or leader is None or leader.failed or not self.episode or rescue.over(start):
             return
@@ -520,7 +509,6 @@ class System:
             )
 
     def watch(self, slot: Slot) -> None:
-        """Takes the deadline from a restored state."""
         self._deadlines.watch(slot, NEVER_NS if slot.failed else slot.kind.deadline(slot.state))
 
     # --- recipients ---------------------------------------------------------------------------
@@ -531,10 +519,9 @@ class System:
             owners: list[Slot] = []
             for place in self.actors.outcome_recipients(event.key):  # type: ignore[attr-defined]  # narrowed above
                 slot = self.slots.get(place) or self.slots.get((place[0], ""))
-                # The fallback repeats a failed actor's order that was lost with its daemon.
+                # The fallback repeats orders of failed actors that were lost with a daemon.
                 if slot is not None and slot.failed and slot.subject:
                     slot = self._fallback or slot
-                # An actor that is gone needs no outcome.
                 if slot is not None:
                     owners.append(slot)
             return owners
@@ -550,14 +537,14 @@ class System:
             subject = subject_of(event)
             slot = self.slots.get((name, subject))
             if slot is None and creates is not None and not (self._leader and self._leader.failed):
-                # Only the first event of a subject makes its actor: a late event knows too little of its pod.
+                # Only a subject's first event makes its actor: a later one knows too little of the pod.
                 slot = self.register(creates, subject)
             if slot is not None:
                 found.append(slot)
         return found
 
     def next_deadline_ns(self) -> int | None:
-        """When the next `Tick` is due, in monotonic nanoseconds; None without a deadline."""
+        """In monotonic nanoseconds."""
         due_ns = self._deadlines.next_ns()
         return None if due_ns is None else max(due_ns, self._look_until_ns)
 
@@ -571,7 +558,7 @@ class System:
         return slot
 
     def _drop_done(self) -> None:
-        """Drops waves and pods at an episode's end, but no pod that still goes down after a cancel."""
+        """A pod that still goes down after a cancel stays."""
         kept = [slot for slot in self.slots.values() if not slot.subject or not slot.is_done]
         self.slots = {(slot.kind.name, slot.subject): slot for slot in kept}
         self._by_kind = {}
@@ -581,7 +568,7 @@ class System:
         self._closing = False
 
     def _revive(self, fact: Event, now_ns: int) -> None:
-        """A failed singleton goes on with the next episode or process, outside of an episode at once."""
+        """A failed singleton goes on with the next episode or process, or at once outside of an episode."""
         for slot in (self.slots[(kind.name, "")] for kind in self.actors.singletons):
             if slot.failed:
                 self._go_on(slot, now_ns, fact)
@@ -596,19 +583,17 @@ class System:
 
 
 class OpenedOrder(NamedTuple):
-    """An order without an outcome, and the number of its record."""
+    """``seq`` is the number of its record."""
 
     seq: int
     order: Order
 
 
 class NoProgress(Exception):
-    """A `Tick` left the actor's deadline as it was: it would be due again at once, for ever."""
+    """A `Tick` left its deadline unchanged: it would be due for ever."""
 
 
 class Slot:
-    """One actor: its state, and its place in the order of registration."""
-
     __slots__ = (
         "deadline_ns",
         "failed",
@@ -640,27 +625,26 @@ class Slot:
 
     @property
     def is_done(self) -> bool:
-        """May it be dropped at an episode's end?"""
+        """It may be dropped at an episode's end."""
         return self.failed or self.kind.done(self.state)
 
 
 class Deadlines:
-    """The actors' deadlines in monotonic nanoseconds, the earliest first, ties by registration.
-
-    A heap with lazy deletion: an entry counts only while it equals its slot's deadline.
+    """In monotonic nanoseconds, ties by registration. An entry of the heap counts only while it equals its
+    slot's deadline.
     """
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Slot]] = []
 
     def watch(self, slot: Slot, deadline_ns: int) -> None:
-        """Sets this slot's deadline; `NEVER_NS`: none."""
+        """`NEVER_NS`: none."""
         slot.deadline_ns = deadline_ns
         if deadline_ns < NEVER_NS:
             heappush(self._heap, (deadline_ns, slot.index, slot))
 
     def take(self, now_ns: int) -> list[Slot]:
-        """The slots whose deadline has come, each once."""
+        """Each slot once."""
         due: list[Slot] = []
         while self._heap and self._heap[0][0] <= now_ns:
             deadline_ns, _, slot = heappop(self._heap)
@@ -670,21 +654,19 @@ class Deadlines:
         return due
 
     def next_ns(self) -> int | None:
-        """The earliest deadline, or None."""
         while self._heap and self._heap[0][2].deadline_ns != self._heap[0][0]:
             heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
     def keep(self, slots: Iterable[Slot]) -> None:
-        """Forgets all other slots."""
         alive = dict.fromkeys(slot.index for slot in slots)
         self._heap = [entry for entry in self._heap if entry[2].index in alive]
         heapify(self._heap)
 
 
-# A wrong state may show in a decision only much later. So the journal keeps a digest of each changed state at
-# the end of a wave, and a replay finds the actor and the field where a difference began. A digest is too
-# small to hold a secret; it does not protect the journal, the chain does.
+# A wrong state may show in a decision only much later. With a digest of each changed state at the end of a
+# wave, a replay finds the actor and the field where a difference began. A digest is too small to hold a
+# secret.
 
 #: A field's digest has 32 bits: its name's tag, and so many of its value's CRC-32.
 VALUE_BITS = 20
@@ -694,9 +676,8 @@ _encode_value = msgspec.msgpack.Encoder().encode
 
 
 def changed_digests(slots: Iterable[Slot], *, at_last: bool) -> dict[str, bytes]:
-    """The digests of the actors that changed since the last record, by label, in order of registration.
-
-    A pod on its way down changes with every event, so it has none before its end, or ``at_last``.
+    """By label, in the order of registration. A pod on its way down changes with every event, so it has no
+    digest before its end, or ``at_last``.
     """
     found: dict[str, bytes] = {}
     for slot in slots:
@@ -708,7 +689,7 @@ def changed_digests(slots: Iterable[Slot], *, at_last: bool) -> dict[str, bytes]
 
 
 def mark_recorded(slots: Iterable[Slot]) -> None:
-    """The states are on record as they are now: later digests cover later changes."""
+    """Later digests cover later changes."""
     for slot in slots:
         slot.noted = slot.state
 
@@ -725,14 +706,14 @@ def state_digest(state: State, noted: State) -> bytes:
 
 
 def differing_field(kind: type[State], recorded: bytes, produced: bytes) -> str:
-    """The first field whose digests differ, in the order of the state; empty without one."""
+    """In the order of the state; empty without one."""
     kept, made = _values_by_tag(recorded), _values_by_tag(produced)
     names = (field.name for field in msgspec.structs.fields(kind))
     return next((name for name in names if kept.get(field_tag(name)) != made.get(field_tag(name))), "")
 
 
 def field_tag(field: str) -> int:
-    """The tag of a field in a digest. No two fields of a state may share it (a test)."""
+    """No two fields of a state may share it (a test)."""
     return crc32(field.encode()) >> VALUE_BITS
 
 
@@ -743,23 +724,21 @@ def _values_by_tag(digests: bytes) -> dict[int, int]:
 
 @cache
 def _field_tags(kind: type[State]) -> tuple[int, ...]:
-    """Shifted to their place."""
+    """In their place."""
     return tuple(field_tag(name) << VALUE_BITS for name in kind.__struct_fields__)
 
 
 # --- checkpoints ------------------------------------------------------------------------------------
-#
-# Each segment begins with the whole deterministic state, so that a start and a replay need no older segment.
 
 
 def take_checkpoint(system: System) -> Checkpoint:
-    """The state between two steps, for the journal: the next digest covers what changes after it."""
+    """The next digest covers what changes after it."""
     mark_recorded(system.slots.values())
     return as_checkpoint(system)
 
 
 def as_checkpoint(system: System) -> Checkpoint:
-    """The same without an effect on the next digest."""
+    """Has no effect on the next digest."""
     return Checkpoint(
         episode=system.episode,
         actors=tuple(
@@ -780,7 +759,7 @@ def as_checkpoint(system: System) -> Checkpoint:
 
 
 def restore(checkpoint: Checkpoint, next_seq: int) -> System:
-    """A system that goes on at ``next_seq``. Raises BadPayload on a state that this version cannot read."""
+    """Raises BadPayload on a state that this version cannot read."""
     if checkpoint.logic not in SETS:
         raise BadPayload(
             f"the checkpoint is of the logic {checkpoint.logic!r}, which this version does not know"
@@ -793,7 +772,7 @@ def restore(checkpoint: Checkpoint, next_seq: int) -> System:
             raise BadPayload(f"the checkpoint has an open order {kept.type!r}, which is none")
         system.open_orders[order.key] = OpenedOrder(kept.seq, order)
     for actor in checkpoint.actors:
-        # Without one of its actors a shutdown would forget pods: refuse the whole checkpoint.
+        # Without one of its actors a shutdown would forget pods.
         kind = system.actors.by_name.get(actor.actor)
         if kind is None:
             raise BadPayload(f"the checkpoint has an actor {actor.actor!r} that this version does not know")
