@@ -1,7 +1,6 @@
-"""The daemon: runs the system, its journal and its edges. Its parts are recovered, made and connected at the
-end of this file.
+"""The daemon: runs the system, its journal and its edges.
 
-It imports only what arming needs: code for a shutdown is imported once the daemon is armed.
+Import here only what arming needs: code for a shutdown is imported once the daemon is armed.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ from ebbtide.tracing import (
 )
 
 if TYPE_CHECKING:
-    # The demo makes these: an idle daemon need not load a model of logind.
+    # Made by the demo: an idle daemon need not load a model of logind.
     from ebbtide.actors.edges.embedded_logind import EmbeddedLogindEdge
     from ebbtide.actors.edges.process.process_edge import ProcessEdge
 
@@ -71,12 +70,12 @@ AWAY_SECONDS = 60
 HEARD_SECONDS_MAX = 15
 
 
-#: A new segment begins after a shutdown, so that the closed one can be copied elsewhere. Segments stay few
-#: where shutdowns are cancelled all day.
+#: A segment ends after a shutdown, so that it can be copied elsewhere. Segments stay few where shutdowns are
+#: cancelled all day.
 SETTLED_SEGMENT_SECONDS_MIN = 60
 
 
-#: Of `Heartbeat`: 110 bytes each, so a shutdown of an hour without another record takes 400 KB.
+#: A heartbeat has 110 bytes: an hour without another record takes 400 KB.
 HEARTBEAT_SECONDS = 1
 #: Before the release, or while the pods of a cancelled shutdown end.
 BEATING_PHASES = ("running", "cancelling")
@@ -148,8 +147,6 @@ class Daemon:
         """The open shutdown's, or the last one's, or empty."""
         return self._traces.current
 
-    # --- the journal as the sequencer sees it ---------------------------------------------------
-
     def append(self, records: Sequence[Record]) -> None:
         hashes = self.writer.append(records)
         for record, chain_hash in zip(records, hashes, strict=True):
@@ -160,8 +157,6 @@ class Daemon:
 
     async def wait_synced(self, seq: int) -> bool:
         return await self.writer.wait_synced(seq)
-
-    # --- life ------------------------------------------------------------------------------------
 
     async def run(self) -> str:
         """Runs until an actor decides to leave; returns the reason. The pods' processes go on."""
@@ -176,7 +171,7 @@ class Daemon:
                 nursery.start_soon(serve_waiting, self.machine_lock, self._waiting)
             if self._metering is not None:
                 nursery.start_soon(self._metering.run, self._tell)
-            # Before the start's own step, whose orders belong to this process.
+            # Before the start's step: its orders belong to this process.
             open_orders = [opened.order for opened in self.sequencer.system.open_orders.values()]
             started = await self._host.started()
             # The former process's, until the start's step.
@@ -202,12 +197,12 @@ class Daemon:
             reason = await self.sequencer.run()
             # STOPPING first: a failure on the way out must not look like a crash.
             self._host.notify(STOPPING=1)
-            # Before the cancel: an attached edge would end its hooks, which must go on without us.
+            # Before the cancel: an attached edge would end its hooks, which must go on.
             for edge in self.edges:
                 edge.detach()
             with trio.move_on_after(bounds.now.close_seconds):
                 await self.writer.close()
-                # After the close, when all records are durable: sums cover durable records only.
+                # After the close: sums cover durable records only.
                 if self._metering is not None:
                     await self._metering.save()
             nursery.cancel_scope.cancel()
@@ -279,7 +274,7 @@ class Daemon:
             task_status.started()
 
     async def _view(self) -> None:
-        """The socket for read-only callers. The node is protected without it."""
+        """For read-only callers. The node is protected without it."""
         # Imported here: arming has begun already.
         from ebbtide import view_socket as view
 
@@ -317,7 +312,7 @@ class Daemon:
         }
 
     def _configuration(self) -> dict[str, Any]:
-        """The last configuration, as in ``config show`` without secrets, and the command line's options."""
+        """As ``config show`` without secrets, and the command line's options."""
         if self._loaded is None:
             raise ControlError("no configuration has been read yet: see the daemon's log")
         options = self._options
@@ -334,8 +329,6 @@ class Daemon:
             node_name=options.node_name,
         )
 
-    # --- facts from the service manager ----------------------------------------------------------
-
     async def _signals(self) -> None:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
             async for number in signals:
@@ -348,7 +341,7 @@ class Daemon:
         while True:
             await self._reload_asked.wait()
             self._reload_asked = trio.Event()
-            # In a thread: the disk may hang, and pods may be ending now.
+            # In a thread: the disk may hang while pods end.
             self._take_settings(
                 await trio.to_thread.run_sync(_settings_or_error, self._load, abandon_on_cancel=True)
             )
@@ -371,10 +364,7 @@ class Daemon:
             self._begin_segment()
             self._grown.set()
 
-    # --- what comes out --------------------------------------------------------------------------
-
     def _after(self, records: Sequence[Record]) -> None:
-        """Between steps: the status line, early imports, and a new segment."""
         for record in records:
             if isinstance(record.event, Armed):
                 # A full collection would delay the stop signals of a shutdown.
@@ -382,8 +372,8 @@ class Daemon:
                     freeze_what_stays()
                 for edge in self.edges:
                     edge.prewarm()
-                # Returns memory of the imports, more than a mebibyte, which glibc's allocator would keep for
-                # months. musl has no such call.
+                # The imports leave over 1 MiB of memory, which glibc's allocator would keep for months. musl
+                # has no such call.
                 with suppress(AttributeError):
                     ctypes.CDLL(None).malloc_trim(0)
         self._stepped.set()
@@ -394,7 +384,6 @@ class Daemon:
             self._host.notify(STATUS=line)
         # Not in a shutdown: a large checkpoint would delay stop signals.
         self._settled |= any(isinstance(record.event, EpisodeClosed) for record in records)
-        # A segment is over when it is full, or has the end of a shutdown and its minimum age.
         age_ns = self._clock.mono_ns() - self._segment_begun_ns
         over = self._settled and age_ns >= SETTLED_SEGMENT_SECONDS_MIN * NS_PER_SECOND
         over = over or self.writer.segment_bytes > self._full_at_bytes
@@ -431,8 +420,6 @@ def _settings_or_error(load: Callable[[], Loaded]) -> Loaded | ConfigError:
         return error
 
 
-# --- from its parts to a daemon --------------------------------------------------------------------
-
 #: Of glibc's mallopt.
 M_MMAP_THRESHOLD, M_ARENA_MAX = -3, -8
 #: Its first value, which otherwise grows to the largest freed block.
@@ -448,8 +435,8 @@ def keep_one_heap() -> None:
 
 
 async def daemon_under_logind(options: RunOptions, loaded: Loaded, node_parts: NodeParts | None) -> Daemon:
-    """Under the system's logind, once no other daemon protects this machine. ``node_parts``: for the modes of
-    a node.
+    """Under the system's logind, once no other daemon protects this machine. ``node_parts``: for a node's
+    modes.
 
     Raises RuntimeTaken where another daemon runs here.
     """
@@ -468,7 +455,6 @@ async def daemon_under_logind(options: RunOptions, loaded: Loaded, node_parts: N
     parts = edges_of_mode(options, loaded, node_parts, output.tell)
     last_boot = partial(LastBootEdge, lasting_folder(options))
     node = node_parts.node if node_parts is not None else host_name()
-    # Read again at each reload.
     config = partial(load_named, options.config)
     daemon = await _assemble(
         options, loaded, config, parts, node, logind, service, output.tell, output.report, last_boot
@@ -509,7 +495,7 @@ async def _assemble(
     fresh_id = os.urandom(JOURNAL_ID_BYTES)
     # First: only the history has the journal's next number.
     recovered = await recover_in_time(storages, who.machine_id, fresh_id, SystemClock().wall_ns(), tell)
-    # The writer and the edges call the daemon, which is made of them; they call only once it runs.
+    # The writer and the edges call the daemon only once it runs.
     made: list[Daemon] = []
     writer = Writer(
         storages,
@@ -607,7 +593,7 @@ async def _assemble(
     if shipping is not None:
         made[0].shipping = shipping
         made[0].sequencer.observers.append(shipping.see)
-    # Before anything runs: a journal that another daemon holds ends the start, with nothing to undo.
+    # Before anything runs: another daemon's journal ends the start, with nothing to undo.
     await writer.open()
     return made[0]
 
@@ -661,8 +647,8 @@ async def _trim_journal(
     keep_from_seq: int | None,
     shipping: ShippingEdge | None = None,
 ) -> Sequence[str]:
-    """Removes old segments, but not before they are exported and shipped. Returns their names, also if an
-    error or a deadline cuts it short.
+    """Removes old segments once they are exported and shipped. Returns their names, also after an error or a
+    deadline.
     """
     gone: list[str] = []
 

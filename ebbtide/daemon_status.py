@@ -1,8 +1,7 @@
 """The daemon's status: the node's state and the record of its last shutdown, for ``ebbtide status`` and the
 live view.
 
-A start folds the last few megabytes of the journal. Where these are not enough, `ebbtide.recover` adds the
-actors' states for the verbs of the control socket.
+A start folds the last few megabytes of the journal. `ebbtide.recover` adds what these lack.
 """
 
 from __future__ import annotations
@@ -34,29 +33,27 @@ ShutdownLock = Literal["", "held", "none", "lost", "released"]
 
 
 class DaemonStatus(NodeState):
-    """The node, and its running or last shutdown. ``*_ns`` are monotonic nanoseconds of this boot."""
+    """``*_ns`` are monotonic nanoseconds of this boot."""
 
     phase: str = "idle"
     last_outcome: str = ""
-    #: The running or the last shutdown; number 0: there was none.
+    #: The running or the last one; number 0: there was none.
     shutdown: ShutdownFold = msgspec.field(default_factory=lambda: ShutdownFold(0, Stamp(0, 0)))
 
     @property
     def starting(self) -> bool:
-        """The daemon is not armed yet, and has not given a reason."""
+        """Not armed yet, without a reason."""
         return self.phase == "idle" and self.why_not in (NOT_STARTED, STARTING)
 
     @property
     def unheard(self) -> str:
-        """On an armed node: the parts with an unknown state; or empty. A part that answers has listed its
-        pods; a part that does not has its reason on record.
+        """On an armed node: the parts with an unknown state. A part that answers has listed its pods; another
+        has its reason on record.
         """
         if not self.armed or self.phase != "idle":
             return ""
         asked = {"the container runtime": self.runtime, "the API server": self.api}
         return " and ".join(name for name, answers in asked.items() if answers is None)
-
-    # --- the shutdown, from its record ---
 
     @property
     def record(self) -> ShutdownRecord:
@@ -89,7 +86,7 @@ class DaemonStatus(NodeState):
 
     @property
     def lock(self) -> ShutdownLock:
-        """The lock in the running shutdown; empty: none runs."""
+        """Empty: no shutdown runs."""
         if self.phase == "idle":
             return ""
         if self.released_ns:
@@ -106,11 +103,11 @@ class DaemonStatus(NodeState):
 
     @property
     def labels(self) -> dict[str, str]:
-        """The names of its pods, by UID."""
+        """By UID."""
         return {uid: pod.label for uid, pod in self.shutdown.pods.items() if pod.namespace}
 
     def fold(self, records: Sequence[Record]) -> None:
-        """Take in a step's records. `FOLDED_TAGS` has every type that counts."""
+        """A step's records. `FOLDED_TAGS` has every type that counts."""
         for record in records:
             event = record.event
             if type(event) in NODE_EVENTS:
@@ -133,7 +130,7 @@ class DaemonStatus(NodeState):
 
 
 def pod_phase(pod: PodRecord) -> str:
-    """Its fate, or the last step of its stop; of two at once the later one."""
+    """Its fate, or the last step of its stop."""
     if pod.outcome or pod.gone:
         return pod.outcome or "ended"
     asked = BY_KUBELET_TEXTS.get(pod.means, "deleted")
@@ -148,18 +145,15 @@ def wave_phase(wave: WaveRecord) -> str:
     return "running" if wave.outcome == "open" else wave.outcome
 
 
-#: The most frequent events of a shutdown's record, which the status does not show.
+#: Frequent in a shutdown's record, and not shown in the status.
 _NOT_SHOWN = ("OrderEnded", "HookEnded", "ContainerExited", "AutopsyTaken")
-#: The types that change the status. A start need not decode others.
+#: A start need not decode other types.
 FOLDED_TAGS = frozenset(kind.__name__ for kind in NODE_EVENTS).union(
     tag for tag in ShutdownFold.handlers if tag not in _NOT_SHOWN
 )
 
 
-# ``ebbtide status`` as data: the daemon makes it, the command prints it.
-
-
-#: Under their own names, of the status, of the last boot and of the node.
+#: The fields that keep their names.
 _OF_STATUS = (
     *("enabled", "armed", "why_not", "grant_ns", "needed_ns"),
     *("sufficient", "phase", "last_outcome"),
@@ -173,8 +167,7 @@ _OF_NODE = (
 
 def status_of(status: DaemonStatus, writer: Writer, trace_id: str, now_ns: int) -> dict[str, Any]:
     """``kind: Status``. ``shutdown`` is the running or the last one, or null. ``node`` is nulls in mode
-    process. Of the last boot, ``wave`` null: not cut short in one; ``alive``, the last sign of life, null:
-    none on record.
+    process. Of the last boot, ``wave`` null: not cut short in one; ``alive`` null: no sign of life on record.
     """
     shutdown, last_boot = None, None
     if status.last_episode:
@@ -229,13 +222,8 @@ def shipping_json(state: ShippingState | None) -> dict[str, Any]:
     return {"pending": state.pending, "oldestTime": oldest, "reason": state.reason, "lost": state.lost}
 
 
-# The Kubernetes part of ``ebbtide status``: its parts, how pods end, and the certificate.
-
-
 def node_json(status: DaemonStatus) -> dict[str, Any]:
-    """Null: unknown since the daemon began. ``means`` and later keys: of the running shutdown, or of the
-    last.
-    """
+    """Null: unknown since the daemon began. ``means`` and later keys: of the running or the last shutdown."""
     by, labels = status.record.by, status.labels
     fields = json_object({name: getattr(status, name) for name in _OF_NODE})
     fields |= {"means": by.means, "meansReason": by.reason, "handedOver": by.handed_over_reason}

@@ -1,9 +1,8 @@
-"""``python -m ebbtide.follower``: follows the journal, and sends it to one place. Its job is on standard
-input.
+"""``python -m ebbtide.follower``: sends the journal to one place. Its job is on standard input.
 
 The daemon starts one process for a tracing back end, and one for an object store: a shutdown kills the second
-while the first must go on. Each may be killed at any moment: all that it has can be made again from the
-journal and the cursor.
+while the first must go on. Each may be killed at any moment: the journal and the cursor have all that it
+needs.
 """
 
 from __future__ import annotations
@@ -29,17 +28,17 @@ from ebbtide.otel.metric_table import ShippingState
 from ebbtide.otel.sending import GaveUp, Sink
 from ebbtide.shipping.shipping_destination import LOCK_NAME, BadStore, load_shipped_first, save_shipped
 
-#: Several times what a journal's chunks and the libraries, or the largest segment, have been seen to need.
+#: Several times the measured need of a journal's chunks and the libraries, or of the largest segment.
 MEMORY_BYTES_MAX = 512 * 1024 * 1024
 #: The store's client keeps the whole body of an error. The largest segment needs three quarters of it.
 SHIPPING_BYTES_MAX = 240 * 1024 * 1024
-#: Between two looks at the journal: in a shutdown, where the daemon may wait, and otherwise.
+#: Between two looks: in a shutdown, where the daemon may wait, and otherwise.
 LOOK_SECONDS, LOOK_IDLE_SECONDS = 0.02, 0.25
-#: When the daemon has gone, the machine may go too: what goes quickly is sent.
+#: When the daemon has gone, the machine may go too: this much is still sent.
 LINGER_SECONDS = 5.0
 UNWELL_LOOK_SECONDS = 0.1
 CLOSE_SECONDS_MAX = 1.0
-#: The process of a former daemon may still linger.
+#: A former daemon's process may still linger.
 LOCK_SECONDS_MAX, LOCK_LOOK_SECONDS = 2 * LINGER_SECONDS, 0.05
 IN_MEMORY = ("tmpfs", "ramfs")
 
@@ -57,14 +56,14 @@ async def follow(
     log: Callable[[int, str], None],
     blocking: Callable[..., Awaitable[Any]] = in_thread,
 ) -> str:
-    """Send what the journal has behind the sink's cursor, until nothing is left and nothing is under way.
+    """Sends what the journal has behind the sink's cursor, until nothing is left and nothing is under way.
     Returns why something is left, or "".
     """
     reason = ""
     begun = saved_at = trio.current_time()
     try:
         while True:
-            # Noted before the look: its end may miss what comes meanwhile.
+            # Before the look, which may miss later records.
             sink.news, leaving = trio.Event(), sink.leaving
             items = await blocking(sink.read)
             if items:
@@ -92,9 +91,6 @@ async def follow(
     return reason or sink.left
 
 
-# --- the process ------------------------------------------------------------------------------------
-
-
 class Input:
     """Standard input, line by line; None at its end."""
 
@@ -117,7 +113,7 @@ class Daemon:
     """Reports on standard output. A daemon that does not read loses them: it has more urgent work."""
 
     def __init__(self) -> None:
-        # A copy: what a library prints goes to the log.
+        # A copy: a library's prints go to the log.
         self._descriptor = os.dup(sys.stdout.fileno())
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
         os.set_blocking(self._descriptor, False)
@@ -158,7 +154,7 @@ async def run() -> int:
 
 
 async def _locked(directory: str, name: str, daemon: Daemon) -> bool:
-    """Whether this is the only process with that cursor. Raises OSError."""
+    """Whether no other process has that cursor. Raises OSError."""
     # Never closed: the lock ends with the process.
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     with own_directory(directory) as folder:
@@ -200,7 +196,7 @@ async def _export(job: side_process.OtlpJob, directory: str, requests: Input, da
 
     sources = [DirectorySource(path, own=True) for path in job.locations]
     try:
-        # Now, with its libraries: nothing is imported while the machine goes down.
+        # With its libraries now: nothing is imported while the machine goes down.
         sender = sender_for(job.destination)
     except BadDestination as error:
         daemon.log(3, f"traces: {error}")
@@ -214,10 +210,10 @@ async def _export(job: side_process.OtlpJob, directory: str, requests: Input, da
 
 
 async def _until_done(sink: Sink, requests: Input, daemon: Daemon) -> bool:
-    """Whether something is left."""
+    """Returns whether something is left."""
 
     async def flush(request: side_process.Request) -> None:
-        # When all has arrived, or at once if the back end is not well. The daemon bounds the time.
+        # When all has arrived, or if the back end is not well. The daemon bounds the time.
         unsent = ""
         while sink.settled_seq < request.durable and not unsent:
             await trio.sleep(LOOK_SECONDS)
@@ -230,7 +226,6 @@ async def _until_done(sink: Sink, requests: Input, daemon: Daemon) -> bool:
             sink.learn(request.durable)
             if request.flush:
                 nursery.start_soon(flush, request)
-        # The daemon has gone.
         sink.leave()
         with trio.move_on_after(LINGER_SECONDS):
             while not sink.sending.unwell:
@@ -246,14 +241,14 @@ async def _until_done(sink: Sink, requests: Input, daemon: Daemon) -> bool:
 
 
 def _volatile(locations: Sequence[str]) -> tuple[str, ...]:
-    """The fallbacks in memory: a sync there is not durable."""
+    """Fallbacks in memory: a sync there is not durable."""
     mounts = []
     with suppress(OSError), open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as file:
         mounts = [line.split()[1:3] for line in file]
     found = []
     for location in locations[1:]:
         path = os.path.realpath(location)
-        # Of the longest mount points above it the last one counts.
+        # Of the longest mount points above it, the last one counts.
         above = [each for each in mounts if os.path.commonpath((path, each[0])) == each[0]]
         if above and max(reversed(above), key=lambda each: len(each[0]))[1] in IN_MEMORY:
             found.append(location)
@@ -263,7 +258,7 @@ def _volatile(locations: Sequence[str]) -> tuple[str, ...]:
 def main() -> None:
     side_process.lower_priority(MEMORY_BYTES_MAX)
     code = trio.run(run)
-    # Not by the interpreter's own end: an abandoned request may still be in a thread.
+    # Not by the interpreter's own end: a thread may still have an abandoned request.
     sys.stdout.flush()
     os._exit(code)
 

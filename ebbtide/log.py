@@ -1,7 +1,7 @@
 """The daemon's log: one line a transition, after its record is written and its orders are out.
 
-The lines are made from events alone. A line goes to the system journal with fields (``journalctl
-EBBTIDE_POD=shop/web-0``), or else to standard error.
+A line goes to the system journal with fields (``journalctl EBBTIDE_POD=shop/web-0``), or else to standard
+error.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ def without_fields(tell: Tell) -> Report:
 
 
 class LineContext:
-    """The names, and the begin of the shutdown, which may be an earlier process's."""
+    """``began_ns``: the shutdown may have begun in an earlier process."""
 
     def __init__(self, began_ns: int = 0, labels: Mapping[str, str] | None = None) -> None:
         self.names = Names(labels)
         self.began_ns = began_ns
 
 
-#: A line's time counts from the last of these. A leader's start counts because its clock is another one.
+#: A line's time counts from the last of these. Another leader has another clock.
 COUNTED_FROM = (ShutdownBegan, OutageBegan, LeaderStarted)
 
 
@@ -57,25 +57,25 @@ def log_lines_of(lines: LineContext, record: base.Record) -> Iterator[Message]:
         yield line._replace(text=visible(line.text))
 
 
-#: Of a failure's call stack, the innermost calls.
+#: The innermost calls.
 PLACES_MAX = 5
-#: What an error quotes has no bound of its own.
+#: A quoted value has no bound.
 FAILURE_CHARACTERS_MAX = 1000
 
 
 def failure_line(label: str, error: Exception) -> str:
-    """Where an actor's code failed, and at what: the record of it has only the error's kind."""
+    """The record of it has only the error's kind."""
     calls = traceback.extract_tb(error.__traceback__)[-PLACES_MAX:]
     places = " > ".join(f"{Path(call.filename).name}:{call.lineno} in {call.name}" for call in calls)
     return visible(f"{label} failed at {places}: {type(error).__name__}: {error}"[:FAILURE_CHARACTERS_MAX])
 
 
-#: A line follows its record soon: one step may have two shutdowns, not a third.
+#: One step may have two shutdowns, not a third, and a line follows its record soon.
 TRACE_IDS_MAX = 4
 
 
 class TraceIds:
-    """Trace ids of the last shutdowns by number. ``current``: the open one's or the last one's, or empty."""
+    """By number, of the last shutdowns. ``current``: the open one's or the last one's, or empty."""
 
     def __init__(self, episode: int = 0, current: str = "") -> None:
         self.current = current
@@ -90,15 +90,11 @@ class TraceIds:
             del self._ids[next(iter(self._ids))]
 
     def of(self, episode: int) -> str:
-        """Empty for an unknown one."""
         return self._ids.get(episode, "")
 
 
 def journald_fields(record: base.Record, names: Names, journal_id: bytes, trace: str) -> dict[str, str]:
-    """A line's fields for programs: event, pod, container, shutdown, trace and span.
-
-    The names have the system journal's form, without our prefix. ``trace``: the id of the shutdown's trace.
-    """
+    """Named as in the system journal, without our prefix. ``trace``: the id of the shutdown's trace."""
     event = record.event
     uid = event.pod_uid
     fields = {"EVENT": type(event).__name__, "SEQ": str(record.seq), "ACTOR": record.actor}
@@ -117,8 +113,6 @@ FieldsFunction = Callable[[base.Record], Mapping[str, str]]
 
 
 class Log:
-    """``wait_written`` is the journal's; ``to`` takes the lines with their levels and their ``fields``."""
-
     def __init__(
         self,
         lines: LineContext,
@@ -149,7 +143,7 @@ class Log:
                 await trio.lowlevel.checkpoint()
                 self._write_all()
         finally:
-            # The daemon leaves in the step that has its reason: this writes the last line.
+            # The daemon leaves in the step that has its reason: write this last line.
             self._write_all()
 
     def _write_all(self) -> None:
@@ -162,22 +156,21 @@ class Log:
                 self._to(level, line, self._fields(record))
 
 
-# The system journal in its native protocol: a datagram of ``NAME=value`` lines, a value with a line feed by
-# its length; used where our standard error is connected to it (systemd.exec(5), ``JOURNAL_STREAM``).
+# The system journal's native protocol: a datagram of ``NAME=value`` lines, a value with a line feed by its
+# length; used where our standard error goes there (systemd.exec(5), ``JOURNAL_STREAM``).
 
 JOURNALD_SOCKET = "/run/systemd/journal/socket"
 
-#: In front of the names of our fields.
 FIELD_PREFIX = "EBBTIDE_"
 
 IDENTIFIER = "ebbtide"
 
-#: A line is at most a few kilobytes; a datagram this small always fits a socket's buffer.
+#: A line has at most a few kilobytes; a datagram this small always fits a socket's buffer.
 VALUE_BYTES_MAX = 4096
 
 
 class SystemJournal:
-    """Sending never waits: late in a shutdown the reader has gone, and the pods go first."""
+    """Never waits: late in a shutdown the reader has gone, and the pods go first."""
 
     def __init__(self, path: str = JOURNALD_SOCKET) -> None:
         self._path = path
@@ -185,7 +178,7 @@ class SystemJournal:
         self._socket.setblocking(False)
 
     def send(self, level: int, line: str, fields: Mapping[str, str]) -> bool:
-        """False where the socket did not take it."""
+        """False: the socket did not take it."""
         rows = {"MESSAGE": line, "PRIORITY": str(level), "SYSLOG_IDENTIFIER": IDENTIFIER}
         rows |= {FIELD_PREFIX + name: value for name, value in fields.items()}
         datagram = b""
@@ -203,8 +196,7 @@ class SystemJournal:
 
 
 def is_connected_to_journald(stream: str, descriptor: int) -> bool:
-    """Whether ``JOURNAL_STREAM`` (device:inode) names ``descriptor``."""
-    # A child inherits the variable even where its standard error goes elsewhere.
+    """``stream``: device:inode. A child inherits it even where its standard error goes elsewhere."""
     with suppress(OSError, ValueError):
         device, inode = map(int, stream.split(":"))
         status = os.fstat(descriptor)
@@ -212,15 +204,15 @@ def is_connected_to_journald(stream: str, descriptor: int) -> bool:
     return False
 
 
-#: A pipe with room takes this much at once (PIPE_BUF): the write never waits.
+#: PIPE_BUF: a pipe with room takes this much at once, so the write never waits.
 LINE_BYTES_MAX = 4095
 
 
 def write_stderr(level: int, line: str) -> None:
-    """A line with its level for the service manager, a plain line elsewhere."""
+    """With its level for the service manager."""
     prefix = f"<{level}>" if "JOURNAL_STREAM" in os.environ else ""
     data = f"{prefix}{line}".encode(errors="replace")[:LINE_BYTES_MAX] + b"\n"
-    # Standard error is shared and blocking: without room, as late in a shutdown, the line is lost.
+    # Standard error is shared and blocking: without room the line is lost.
     with suppress(OSError):
         if select.select([], [sys.stderr], [], 0)[1]:
             os.write(sys.stderr.fileno(), data)
@@ -237,7 +229,6 @@ class LogOutput:
         self.report(level, line, {})
 
     def report(self, level: int, line: str, fields: Mapping[str, str]) -> None:
-        """A unit's lines go to the system journal with their fields."""
-        # Standard error goes to the same journal through another socket, which may still take the line.
+        # Standard error reaches the same journal through another socket, which may still take the line.
         if self._journal is None or not self._journal.send(level, line, fields):
             write_stderr(level, line)

@@ -52,8 +52,7 @@ from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.units import size_text
 from ebbtide.events.values import Container, Pod, Settings, TerminationMode
 
-# The fields of a Pod object that matter to a shutdown, checked as the API server checks them. The reader
-# passes over the hundreds of others.
+# The fields of a Pod object that matter to a shutdown, checked as the API server checks them.
 
 UID_LENGTH_MAX = 128
 #: More containers than any real pod has; keeps one pod's record small.
@@ -65,7 +64,7 @@ HEADERS_MAX = 128
 URL_PART_LENGTH_MAX = 8192
 
 _PORT_NAME = re.compile(r"|(?=.*[a-z])(?!.*--)[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?")
-#: Linux has 64 signals, of which the API takes not all.
+#: The API does not take all of Linux's 64 signals.
 _REALTIME_SIGNAL = re.compile(r"SIGRTMIN\+([1-9]|1[0-5])|SIGRTMAX-([1-9]|1[0-4])|SIGRTMIN|SIGRTMAX")
 _WINDOWS_SIGNALS = ("SIGTERM", "SIGKILL")
 #: Without a zone a time would be the machine's own local time.
@@ -308,12 +307,12 @@ class PriorityClassObject(ObjectPart, frozen=True):
 
 # From objects to manifests.
 
-#: The space of the UIDs that are derived here. Never changed: a pod keeps its UID from one start to the next.
+#: Never changes: a pod keeps its UID from one start to the next.
 _UID_NAMESPACE = uuid.uuid5(uuid.NAMESPACE_DNS, "pods.ebbtide.dev")
 
 
 class ManifestError(ValueError):
-    """A manifest cannot be used. One line: where, what, and how to put it right."""
+    """One line: where, what, and how to correct it."""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -333,8 +332,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     obstacles: tuple[str, ...] = ()
 
 
-# ``$(NAME)`` in commands and variables becomes a known variable's value, and ``$$`` a dollar sign, as in
-# Kubernetes. Variables that double each other would fill the memory: growth is counted first.
+# ``$(NAME)`` and ``$$`` in commands and variables, as in Kubernetes. Variables that double each other would
+# fill the memory: growth is counted first.
 
 _REFERENCE = re.compile(r"\$(?:\$|\(([^)]{0,253})\))")
 
@@ -370,8 +369,8 @@ _TERMINAL = ("Succeeded", "Failed")
 
 
 class ReadOptions(NamedTuple):
-    """``expander`` None: no local process will run the pods. Their commands and variables are not expanded,
-    and the fields of the API's objects are read too (`_with_seen`).
+    """``expander`` None: the pods are only planned. Commands and variables are not expanded, and more
+    fields are read (`_with_seen`).
     """
 
     #: The gate PodLifecycleSleepActionAllowZero.
@@ -453,7 +452,7 @@ _SEEN = {
 
 
 def _with_seen(manifest: Manifest, node: Node) -> Manifest:
-    """With what a daemon on the node would know of the object. Raises DocumentError."""
+    """Adds what a daemon on the node would know of the object. Raises DocumentError."""
     from ebbtide.actors.edges.kubernetes import known_pods  # late: mode process does without it
 
     parts = {name: node.get(name) for name in _SEEN}
@@ -497,12 +496,12 @@ def _with_seen(manifest: Manifest, node: Node) -> Manifest:
 def _container(
     found: ContainerObject, at: tuple[str | int, ...], expander: Expander | None, obstacles: list[str]
 ) -> pod_spec.ContainerSpec:
-    """``at``: its place in the object. ``obstacles`` takes why it cannot run here."""
+    """``obstacles`` takes why it cannot run here."""
     variables, argv, missing = dict[str, str](), list[str](), list[str]()
     if expander is not None:
         for index, each in enumerate(found.env):
             if each.value_from is None:
-                # Only with the variables above it, in the order of the list, as in Kubernetes.
+                # As in Kubernetes: only with the variables above it.
                 variables[each.name] = expander.expand(each.value, variables, *at, "env", index, "value")
             else:
                 missing.append(f"the variable {quote(each.name)} has a valueFrom: write a value")
@@ -538,14 +537,11 @@ def sleep_mistake(seconds: int, grace_seconds: int | None, allow_zero: bool) -> 
     return f"{seconds}: must be {rule}{bound}{hint}"
 
 
-# Where manifests come from: files, folders and standard input; documents, lists and single pods.
-
-
 #: A thousand pods from ``kubectl -o json``.
 FILE_BYTES_MAX = 16 * 2**20
 #: A JSON list is read object by object: 110 pods of the largest size that an API server takes, 1.5 MiB.
 LIST_BYTES_MAX = 256 * 2**20
-#: For a running daemon: 250 pods from ``kubectl -o yaml``, in a file. Twice as many would delay a shutdown.
+#: For a running daemon: 250 pods from ``kubectl -o yaml``. Twice as many would delay a shutdown.
 LOCAL_BYTES_MAX = 2 * 2**20
 LOCAL_NODES_MAX = 100_000
 #: In all files together.
@@ -572,11 +568,11 @@ _WORKLOADS = {
 def load_manifests(
     paths: Sequence[str | Path], *, allow_zero_sleep: bool = True, notes: list[PlanWarning] | None = None
 ) -> list[Manifest]:
-    """All pods of these files, folders (not their subfolders), or ``-`` for standard input; of a workload as
-    many as it has replicas.
+    """The pods of these files, folders (without subfolders), or ``-`` for standard input. A workload gives a
+    pod for each replica.
 
-    PriorityClass objects of one file apply to the pods of all. ``notes`` takes a line for each object that
-    cannot be read, and about the others that are no pods. Raises ManifestError.
+    PriorityClass objects apply to the pods of all files. ``notes`` takes a line for each unreadable object,
+    and about objects that are no pods. Raises ManifestError.
     """
     gathered = Gathered(ReadOptions(allow_zero_sleep))
     files: list[tuple[str | Path, bool]] = []
@@ -613,8 +609,8 @@ def load_manifests(
 def load_pods(
     paths: Sequence[str | Path], settings: Settings, notes: list[PlanWarning] | None = None
 ) -> tuple[Pod, ...]:
-    """The pods of these files that would run under these settings. A deletion begins at the signal: the same
-    files give the same pods at any time. Raises ManifestError.
+    """The pods that have not ended. A deletion begins at the signal: the same files give the same pods at any
+    time. Raises ManifestError.
     """
     zero = settings.gate("PodLifecycleSleepActionAllowZero")
     manifests = load_manifests(paths, allow_zero_sleep=zero, notes=notes)
@@ -634,8 +630,8 @@ def plan_of(
     now_ns: int = 0,
     means: TerminationMode = "",
 ) -> Plan:
-    """A shutdown now with these pods, without ended ones; ``grant_ns`` None without logind's limit.
-    ``now_ns``: 0 for manifests, this boot's clock for pods that run.
+    """``grant_ns`` None: without logind's limit. ``now_ns``: 0 for manifests, this boot's clock for running
+    pods.
     """
     return make_plan(
         effective_periods(settings),
@@ -652,7 +648,7 @@ def plan_of(
 def load_local_pods(
     path: str | Path, *, allow_zero_sleep: bool = True
 ) -> list[tuple[Pod, pod_spec.ProcessSpec]]:
-    """The pods of one file, ready to run as local processes. Waits for no pipe.
+    """The pods of one file, to run as local processes. Waits for no pipe.
 
     Raises ManifestError, also for a pod that only a cluster can run.
     """
@@ -682,8 +678,8 @@ def parse_manifests(
     bytes_max: int = FILE_BYTES_MAX,
     nodes_max: int = NODES_MAX,
 ) -> list[Manifest]:
-    """The pods of one text, for local processes; ``name``: for messages. A class without an object in the
-    text stays on its pod (``class_name``), which counts as 0. Raises ManifestError, also for other kinds.
+    """The pods of one text, for local processes. A class without an object in the text counts as 0 and stays
+    in ``class_name``. Raises ManifestError, also for other kinds.
     """
     gathered = Gathered(ReadOptions(allow_zero_sleep, Expander()))
     gathered.add(name, raw, bytes_max, nodes_max)
@@ -702,7 +698,7 @@ class Workload(NamedTuple):
 
 
 class Gathered:
-    """The objects of several texts. ``wrong``: a line for each that cannot be read."""
+    """``wrong``: a line for each object that cannot be read."""
 
     def __init__(self, options: ReadOptions) -> None:
         self.wrong: list[str] = []
@@ -736,11 +732,13 @@ class Gathered:
             self._read(name, f"document {number}", document)
 
     def _add_items(self, name: str, found: _JsonObject, outer: str = "") -> None:
-        """One that is too large is left out: a user of one namespace cannot make the others unreadable."""
+        """Leaves out an object that is too large: one namespace's user must not make the others
+        unreadable.
+        """
         repeated = list[DocumentError]()
         for at, item in enumerate(found.items or ()):
             place = f"{outer}items[{at}]"
-            # A list in a list costs a second reading: of deeper ones, the reader's own bounds hold.
+            # Each level reads the text again. Deeper lists must fit into one object's bounds.
             inner = _first_look(item)
             if not outer and inner.kind.endswith("List"):
                 self._add_items(name, inner, f"{place}.")
@@ -752,12 +750,12 @@ class Gathered:
                 self.wrong.append(_located_message(name, place, DocumentError(message, 0)))
                 continue
             for node in nodes or [Node(None)]:
-                # Its lines count from its own begin.
+                # Without its line, which counts from the item's begin.
                 self._read(name, place, Node(node.value), found.kind.removesuffix("List"))
         self._repeated += [_located_message(name, "document 1", error) for error in repeated[:REPEATED_MAX]]
 
     def _read(self, name: str, place: str, node: Node, implied: str = "") -> None:
-        """One object, or the objects of a list. ``implied``: the kind of an item of a typed list."""
+        """``implied``: the kind of an item of a typed list."""
         what = ""
         try:
             # jq and yq print a list's items alone.
@@ -777,10 +775,9 @@ class Gathered:
             self.wrong.append(_located_message(name, place, DocumentError(what + first.message, first.line)))
 
     def _take(self, kind: str, node: Node, source: str) -> None:
-        """Raises DocumentError."""
         version, wanted = node.get("apiVersion"), _VERSIONS.get(kind, "")
         group = str(version.value or "").rpartition("/")[0]
-        # Of a group any version: Git has PriorityClasses of v1beta1 still.
+        # Any version of the group: old files still name v1beta1.
         same_group = group and group == wanted.rpartition("/")[0]
         if wanted and not same_group and version.value not in (None, wanted):
             raise DocumentError(f"apiVersion is {describe(version)}: it must be {wanted}", version.line)
@@ -806,7 +803,7 @@ class Gathered:
             self._passed[f"{kind} of {group}" if kind in _WORKLOADS else kind] += 1
 
     def pods_of_node(self) -> list[Manifest]:
-        """The pods, and those of workloads without a pod and a controller here. Raises ManifestError."""
+        """Also pods of workloads without a pod and a controller here. Raises ManifestError."""
         seen, twins = dict[str, Manifest](), set[int]()
         # Any user can write a mirror's annotations, but only few a status (`known_pods`).
         order = sorted(enumerate(self._pods), key=lambda each: (each[1].pod.static, not each[1].begun))
@@ -831,12 +828,12 @@ class Gathered:
         if self._priorities.setdefault(name, value) != value:
             raise DocumentError(f"priority class {quote(name)} stands twice, with two values: keep one", line)
         if found.global_default:
-            # Of several the lowest holds, as in the API server.
+            # The lowest counts, as in the API server.
             lowest = self._default_priority
             self._default_priority = value if lowest is None else min(value, lowest)
 
     def _with_priority(self, manifest: Manifest) -> Manifest:
-        """With its class's number in its pod, if known, as the API server does on admission."""
+        """Resolves the priority class, as the API server does on admission."""
         name = manifest.class_name
         found = self._priorities.get(name) if name else self._default_priority
         if found is None or manifest.pod.priority is not None:
@@ -868,7 +865,7 @@ class Gathered:
             yield one
 
     def notes(self, manifests: Sequence[Manifest]) -> Iterator[PlanWarning]:
-        """About all objects. ``manifests``: the pods among them."""
+        """``manifests``: the pods among the objects."""
         yield from (("unreadable", each) for each in self.wrong)
         yield from (("field-twice", f"{each}; the last one counts") for each in dict.fromkeys(self._repeated))
         if all(each.finished for each in manifests):
@@ -900,7 +897,7 @@ class _JsonName(msgspec.Struct, frozen=True):
 
 
 class _JsonObject(msgspec.Struct):
-    """A first look at an object whose size is not known yet. Empty for any other text."""
+    """A first look at an object of unknown size. Empty for other text."""
 
     kind: str = ""
     items: list[msgspec.Raw] | None = None
@@ -923,8 +920,6 @@ def _named(kind: str, node: Node) -> str:
 
 
 class Scale(ObjectPart, frozen=True):
-    """The numbers of a workload's spec."""
-
     replicas: Annotated[int, Meta(ge=0, le=INT32_MAX)] = 1
     parallelism: Annotated[int, Meta(ge=0, le=INT32_MAX)] = 1
     completions: Annotated[int, Meta(ge=0, le=INT32_MAX)] = INT32_MAX
@@ -980,7 +975,6 @@ def read_workload(kind: str, node: Node, source: str, options: ReadOptions) -> W
 
 
 def _kind_of(node: Node, implied: str) -> str:
-    """Raises DocumentError."""
     if not isinstance(node.value, dict):
         raise DocumentError(f"the document is {describe(node)}: it must be a mapping", node.line)
     kind = node.get("kind")
@@ -992,7 +986,6 @@ def _kind_of(node: Node, implied: str) -> str:
 
 
 def _mapping(node: Node, path: str, name: str) -> Node:
-    """Raises DocumentError."""
     found, at = node.get(name), f"{path}.{name}" if path else name
     if not isinstance(found.value, dict):
         raise DocumentError(f"{at} is {describe(found)}: it must be a mapping", found.line)

@@ -1,7 +1,7 @@
 """A mode's needs on this machine, and its edges.
 
-No part is opened: a node whose runtime or kubeconfig appears later is armed all the same. gRPC and the API's
-client are imported once the node is armed.
+No part is opened: a node is armed even if its runtime or kubeconfig appears later. gRPC and the API's client
+are imported once the node is armed.
 """
 
 from __future__ import annotations
@@ -39,29 +39,27 @@ KUBECONFIGS = (
     Path("/var/lib/rancher/k3s/agent/kubelet.kubeconfig"),
     Path("/var/lib/rancher/rke2/agent/kubelet.kubeconfig"),
 )
-#: Joining a cluster creates this one.
+#: Created on joining a cluster.
 JOINING = KUBECONFIGS[1]
 STATIC_PODS = (
     Path("/etc/kubernetes/manifests"),
     Path("/var/lib/rancher/rke2/agent/pod-manifests"),
     Path("/var/lib/rancher/k3s/agent/pod-manifests"),
 )
-#: k3s and rke2 are kubelet and runtime in one unit, which the daemon does not stop; doctor reports it.
+#: The daemon does not stop k3s and rke2, which are kubelet and runtime in one unit; doctor reports it.
 KUBELET_UNITS = ("kubelet", "k3s", "k3s-agent", "rke2-server", "rke2-agent")
-#: systemd's folders of units, highest priority first.
+#: Highest priority first.
 UNIT_FOLDERS = tuple(Path(root, "systemd/system") for root in ("/etc", "/usr/local/lib", "/usr/lib", "/lib"))
-#: The service account of the daemon's own pod.
 SERVICE_ACCOUNT_TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
-#: This Node's name, in a pod from the downward API.
+#: From the downward API.
 NODE_NAME_VARIABLE = "EBBTIDE_NODE_NAME"
 
-#: Modes that need the API server, and modes that need a container runtime.
 _NEED_API = ("api", "observe")
 _NEED_RUNTIME = ("cri",)
 
 
 class ModeUnavailable(Exception):
-    """The mode is not possible here; the text has the cure."""
+    """The text has the cure."""
 
 
 class NodeParts(NamedTuple):
@@ -117,12 +115,12 @@ def kubelet_unit(section: NodeSection) -> str:
 
 
 def in_a_pod(environ: Mapping[str, str] = os.environ, account: Path = SERVICE_ACCOUNT_TOKEN) -> bool:
-    """Whether the cluster gave us an identity: a DaemonSet with a service account."""
+    """Whether the cluster gave us a service account."""
     return bool(environ.get("KUBERNETES_SERVICE_HOST")) and account.exists()
 
 
 def _runtime_socket(options: RunOptions, section: NodeSection) -> Path:
-    """A configured socket may appear later: a node with a slow runtime is armed all the same."""
+    """A configured socket may appear later: the node is armed all the same."""
     given = options.cri or (Path(section.cri_socket) if section.cri_socket else None)
     if given is not None and given.exists() and not given.is_socket():
         raise ModeUnavailable(f"{given} is not a socket: name the container runtime's with --cri PATH")
@@ -134,7 +132,7 @@ def _runtime_socket(options: RunOptions, section: NodeSection) -> Path:
 
 
 def _find_kubeconfig(options: RunOptions, section: NodeSection) -> tuple[Path | None, bool]:
-    """None for the service account of our own pod; and whether there is an identity."""
+    """As in `NodeParts`."""
     given = options.kubeconfig or section.kubeconfig
     if given == IN_CLUSTER or (given is None and in_a_pod()):
         if not os.environ.get("KUBERNETES_SERVICE_HOST"):
@@ -163,7 +161,7 @@ def _find_kubeconfig(options: RunOptions, section: NodeSection) -> tuple[Path | 
             f"mode {options.mode} needs a kubeconfig, and none of {looked} is there: name one with"
             " --kubeconfig PATH"
         )
-    # Mode cri does without the API server, which only shows the shutdown.
+    # Mode cri needs no API server, which only shows the shutdown.
     return (None, False) if options.mode in _NEED_RUNTIME else (JOINING, True)
 
 
@@ -185,11 +183,11 @@ def require_readable(path: Path) -> None:
         return  # the certificates and tokens that it names may still come: a kubelet's first one does
 
 
-#: The daemon's own pod, from the downward API: it is in no wave.
+#: From the downward API. The daemon's own pod is in no wave.
 OWN_UID = "EBBTIDE_POD_UID"
 #: Beside the journal: files that outlive a boot.
 LASTING_NAME = "node"
-#: The node's mounts, also from a container that shares the node's processes.
+#: Also from a container that shares the node's processes.
 NODES_MOUNTS = Path("/proc/1/mountinfo")
 
 
@@ -198,7 +196,6 @@ class ModeEdges(NamedTuple):
 
     runtime: ProcessEdge | CriEdge
     edges: tuple[Edge, ...]
-    #: The pods' edge in mode process; the API server's edge in the others.
     local: ProcessEdge | None = None
     cluster: KubernetesEdge | None = None
 
@@ -249,10 +246,10 @@ def edges_of_mode(options: RunOptions, loaded: Loaded, parts: NodeParts | None, 
 
 
 def state_folder(options: RunOptions) -> Path:
-    """The edges' files for this boot; the modes of a node share them."""
+    """For this boot; the modes of a node share it."""
     return options.runtime / ("cri" if options.of_node else "process")
 
 
 def lasting_folder(options: RunOptions) -> Path:
-    """The edges' files for the next boot."""
+    """For the next boot, too."""
     return options.journal.parent / LASTING_NAME

@@ -1,9 +1,8 @@
-"""A snapshot of this machine's node, for every verb that judges it (doctor, plan, status, uninstall), and
-what a shutdown of it now would do.
+"""A snapshot of this machine's node, for every verb that judges it (doctor, plan, status, uninstall), and a
+shutdown of it now.
 
-Each part is read on first use, and once: all answers of a verb are about the same node. The running daemon's
-configuration, mode, sockets, identity and journal count; options of the command line win. Without a daemon,
-it shows what a starting daemon would use.
+Each part is read once, on first use: all answers of a verb are about the same node. The running daemon's
+configuration, mode, sockets, identity and journal count, but options of the command line win.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from ebbtide.events.values import Pod, ShutdownKind, TerminationMode
 
 
-#: The name of a daemon's configuration in messages about a refused value.
+#: In messages about a refused value.
 RUNNING_DAEMON = "the running daemon"
 
 
@@ -44,12 +43,11 @@ class Status(NamedTuple):
 
     @property
     def mode(self) -> str:
-        """Empty where no daemon answers."""
         return str((self.document or {}).get("mode", ""))
 
 
 class LocalNode:
-    """``named``: options of the command line; empty or None if absent."""
+    """``named``: options of the command line."""
 
     def __init__(self, named: RunOptions) -> None:
         self._named = named
@@ -72,7 +70,6 @@ class LocalNode:
         return Status(document)
 
     def _is_foreign(self, own: dict[str, Any]) -> bool:
-        """The named journal is another machine's, not the one of the daemon that answers here."""
         if Path(own["location"] or "/").is_relative_to(self._named.journal):
             return False
         header = self._named_header
@@ -80,7 +77,6 @@ class LocalNode:
 
     @property
     def _named_header(self) -> Header | None:
-        """The begin of the journal that the command line names."""
         from ebbtide.cli.common.guard import Refused
         from ebbtide.cli.common.reading import sources_of
         from ebbtide.events.reader import History
@@ -95,22 +91,20 @@ class LocalNode:
 
     @cached_property
     def _running(self) -> dict[str, Any]:
-        """The daemon's configuration; empty without a daemon, or from an older one."""
-        # After one timeout, a second question would be a second wait.
+        """Empty without a daemon, or from an older one."""
+        # A second question would wait for a second timeout.
         if self.status.document is None:
             return {}
         try:
             answer: dict[str, Any] = ask("configuration", self._named.control_socket)
         except ControlError:
-            # It does not know the request, or has no configuration yet: as without a daemon.
+            # It does not know the request, or has no configuration yet.
             return {}
         return answer
 
     @cached_property
     def options(self) -> RunOptions:
-        """The named journal, else the daemon's own. A journal in the daemon's container, under another path
-        there, is not used.
-        """
+        """The named journal, else the daemon's own, unless its path exists only in the daemon's container."""
         named, running = self._named, self._running
         journal = Path(running.get("journal") or named.journal)
         if named.journal != JOURNAL_PATH or not journal.is_dir():
@@ -135,7 +129,7 @@ class LocalNode:
         return configuration_from_values(running["values"], running["sources"], RUNNING_DAEMON)
 
     def check_files(self) -> None:
-        """Read the files of the daemon's next start or reload. Raises ConfigError."""
+        """Reads the files of the daemon's next start or reload. Raises ConfigError."""
         from ebbtide.config import load_named
 
         # In the daemon's own container they may have other paths.
@@ -144,7 +138,7 @@ class LocalNode:
 
     @property
     def source(self) -> str:
-        """The owner of this configuration, for people; empty without a daemon."""
+        """Whose configuration, for people; empty without a daemon."""
         if not self._running:
             return ""
         if self._named.config:
@@ -160,25 +154,24 @@ class LocalNode:
 
     @cached_property
     def logind(self) -> tuple[LogindState | None, str]:
-        """logind's answers, or the reason for none."""
+        """None with the reason."""
         from ebbtide.doctor.gather import look_at_logind
 
         return look_at_logind()
 
     @cached_property
     def journal(self) -> JournalState:
-        """By a whole reading."""
         from ebbtide.doctor.gather import look_at_journal
 
         return look_at_journal(self.options.journal)
 
     def grant_ns(self, named_ns: int | None) -> int | None:
-        """``named_ns``, or logind's limit; None without logind."""
+        """None without logind."""
         return named_ns if named_ns is not None else logind_grant_ns()
 
 
 def logind_grant_ns() -> int | None:
-    """logind's ``InhibitDelayMaxUSec``; None without an answer in time."""
+    """``InhibitDelayMaxUSec``; None without an answer in time."""
     import trio
 
     from ebbtide.actors.edges.linux.bus import BusError, ask_once, system_bus_address
@@ -195,22 +188,18 @@ def logind_grant_ns() -> int | None:
         return None
 
 
-# --- a shutdown now ------------------------------------------------------------------------------
-
-#: The usual kinds; halt goes with poweroff, kexec and soft-reboot with reboot, unless configured otherwise.
+#: Halt goes with poweroff, kexec and soft-reboot with reboot, unless configured otherwise.
 SHUTDOWN_KINDS: tuple[ShutdownKind, ...] = ("poweroff", "halt", "reboot", "kexec", "soft-reboot")
 
 
 class KindTermination(NamedTuple):
-    """What ends the pods in one kind of shutdown."""
-
     kind: str
     means: str
     reason: str
 
 
 class NodeTermination(NamedTuple):
-    """What would end a Kubernetes node's pods. ``handover``: under ``api``, pods that no delete ends."""
+    """``handover``: under ``api``, pods that no delete ends."""
 
     mode: str
     node: str
@@ -231,7 +220,7 @@ def plan_shutdown(node: LocalNode, files: Sequence[str], grant_ns: int | None) -
     from ebbtide.manifests import load_manifests, plan_of
 
     notes: list[PlanWarning] = []
-    # Reads each part of this node only on use: a plan for files does not read its pods.
+    # A plan for files does not read this node's pods.
     seen, settings, grant_ns = None, node.configuration.settings, node.grant_ns(grant_ns)
     by: TerminationMode = ""
     if files:
@@ -267,7 +256,7 @@ def plan_shutdown(node: LocalNode, files: Sequence[str], grant_ns: int | None) -
 def _unknown(
     seen: NodeSnapshot | None, without_daemon: Path | None, grant_ns: int | None
 ) -> Iterator[PlanWarning]:
-    """Warnings about missing data: an empty plan must not look like good news."""
+    """Without this data, an empty plan would look like good news."""
     if seen is not None and (seen.missing or seen.runtime.problem):
         why = f"packages are missing: {', '.join(seen.missing)}" if seen.missing else seen.runtime.problem
         yield "no-pods", f"the container runtime's pods are not known: {why}; see 'ebbtide doctor'"

@@ -1,8 +1,6 @@
-"""The node's metrics while the daemon runs: folded from records, saved beside the journal, served on
-request.
+"""The node's metrics while the daemon runs: folded from records, saved beside the journal, served on request.
 
-A start loads the saved sums and folds the later records; without the file, the whole journal once, after the
-node is protected.
+A start folds the records after the saved sums; without these, the whole journal, after the node is protected.
 """
 
 from __future__ import annotations
@@ -22,23 +20,22 @@ from ebbtide.events.values import Pod, workload_name
 from ebbtide.events.writer import Writer
 from ebbtide.otel.metric_table import CauseCount, Meters, ReadContext, ShippingState, exposition, fold
 
-#: Unsaved records are folded again at the next start; this many take a hundredth of a second.
+#: Folding this many unsaved records again at the next start takes 10 ms.
 KEEP_EVERY = 2000
 
-#: Records that allow the fold of older records, and records after which the sums are saved at once.
+#: The first allows the fold of older records; after the second the sums are saved immediately.
 PROTECTED, FINISHED = Armed, EpisodeClosed
 
 
 class MetricsBackend(NamedTuple):
-    """``keep`` writes the file of sums; ``rebuild`` folds the journal before a record's number (raises
-    OSError); ``pods`` lists the node's pods, where the mode knows them.
+    """``keep`` writes the file of sums. ``rebuild`` folds the journal before a record's number; like
+    ``causes``, it raises OSError. ``pods``: where the mode knows them.
     """
 
     keep: Callable[[bytes], Awaitable[None]]
     rebuild: Callable[[int], Awaitable[Meters]]
     wall_ns: Callable[[], int]
     pods: Callable[[], Sequence[Pod]] | None = None
-    #: Of the last shutdown, from its record; raises OSError.
     causes: Callable[[], Awaitable[list[CauseCount]]] | None = None
     #: All spans up to this record have arrived; None without export.
     exported: Callable[[], int] | None = None
@@ -79,11 +76,10 @@ class MetricsRecorder:
             self._due.set()
 
     async def run(self, tell: Tell) -> None:
-        """Serve and save the sums, until cancelled."""
         async with trio.open_nursery() as nursery:
             if self._shown.address:
                 nursery.start_soon(self._serve, self._shown.address, tell)
-            # The lock comes first: folding a whole journal may take seconds, and a shutdown may begin.
+            # The lock comes first: folding a whole journal may take seconds.
             await self._protected.wait()
             await self.complete(tell)
             while True:
@@ -101,10 +97,9 @@ class MetricsRecorder:
             tell(4, f"no metrics at {address}: {error.strerror or error}; see metricsListen")
 
     async def complete(self, tell: Tell) -> None:
-        """Fold the records that the saved sums lack."""
         if self._waiting is None:
             return
-        # Up to the first record since the start: later records wait here.
+        # Later records wait here.
         begins = self._waiting[0].seq if self._waiting else self.meters.seq + 1
         try:
             meters = await self._backend.rebuild(begins)
@@ -116,7 +111,7 @@ class MetricsRecorder:
         self.meters = meters
 
     async def read_causes(self, tell: Tell) -> None:
-        """After a shutdown: its record has the causes. Not of a running one, whose daemon has other work."""
+        """Not during a shutdown: the daemon has other work."""
         if self._backend.causes is None or not self._unread or self.meters.episode:
             return
         self._unread = False
@@ -126,12 +121,11 @@ class MetricsRecorder:
             tell(4, f"the metrics have no causes: the journal cannot be read ({error.strerror or error})")
 
     async def save(self) -> None:
-        """Save the sums, if they are complete."""
         self._due = trio.Event()
         # Better no file than one with a gap, which a later start could not detect.
         if self._waiting is None:
             self._kept_seq, data = self.meters.seq, msgspec.msgpack.encode(self.meters)
-            # After a power cut the numbers of lost records are used again: new records would look counted.
+            # After a power cut, new records have the numbers of lost ones, and would look counted.
             if await self._journal.wait_synced(self._kept_seq):
                 await self._backend.keep(data)
 
@@ -139,7 +133,7 @@ class MetricsRecorder:
         return exposition(self.meters, self._around(), self._shown.prefix)
 
     def document(self) -> dict[str, Any]:
-        """For the control socket: the parts, so that the caller chooses the form."""
+        """For the control socket: the caller chooses the form."""
         around = msgspec.to_builtins(self._around()._asdict())
         return {"meters": msgspec.to_builtins(self.meters), "around": around}
 
@@ -149,7 +143,6 @@ class MetricsRecorder:
         if backend.exported is not None:
             settled = backend.exported()
             waiting = [wall_ns for seq, wall_ns in self.meters.ends.values() if seq > settled]
-            # The clock may have been set back.
             pending, behind_ns = len(waiting), max(0, now_ns - min(waiting, default=now_ns))
         return ReadContext(
             now_wall_ns=now_ns,
@@ -174,6 +167,6 @@ def at_risk(meters: Meters, pods: Sequence[Pod]) -> int:
     for planned in (pod for wave in waves for pod in wave.pods):
         need, grace_ns = needs[planned.uid], planned.grace_seconds * NS_PER_SECOND
         if need is not None:
-            # A kill after this time shows that it is too short; an end by itself that it is enough.
+            # A kill after this time shows that it is too short; an end, that it is enough.
             count += need.longest_ns >= grace_ns if need.needs_more else need.longest_ns > grace_ns
     return count

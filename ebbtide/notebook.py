@@ -1,6 +1,6 @@
-"""What a notebook hands to the replay as files: configurations and manifests, read as the commands do.
+"""Configurations and manifests as files for the replay in a notebook, read as the commands do.
 
-Part of ``from ebbtide import replay``, which finds it by name: it is the program that reads such files.
+Part of ``from ebbtide import replay``, which finds this module by name.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ebbtide.replay.journal_library import Shutdown
 from ebbtide.replay.library import what_if as what_if_settings
 from ebbtide.replay.whatif.whatif_run import Comparison
 
-#: One file, or several of which later ones win field by field.
+#: Of several files, later ones win field by field.
 Files = str | PathLike[str] | Iterable[str | PathLike[str]]
 
 
@@ -29,13 +29,13 @@ def _paths(files: Files) -> list[Path]:
 
 
 def load_settings(config: Files) -> Settings:
-    """The settings of a configuration: Ebbtide's, or a kubelet's file. Raises config.ConfigError."""
+    """From a configuration: Ebbtide's, or a kubelet's file. Raises config.ConfigError."""
     return load(_paths(config)).settings
 
 
 def load_pods(manifests: Files, settings: Settings | None = None) -> tuple[Pod, ...]:
-    """The pods of these manifests, under ``settings``' feature gates. Warns of objects that cannot be read.
-    Raises manifests.ManifestError.
+    """Under ``settings``' feature gates. Warns of objects that cannot be read. Raises
+    manifests.ManifestError.
     """
     notes: list[PlanWarning] = []
     pods = load_pods_under(_paths(manifests), settings or Settings(), notes)
@@ -55,8 +55,8 @@ def what_if(
 ) -> Comparison:
     """The same shutdown under other settings, beside the record (`replay.library.what_if`).
 
-    ``config`` and ``manifests`` are files, in the place of ``settings`` and ``pods``. Raises also what
-    `load_settings` and `load_pods` raise, and ValueError where a file and a value are given for the same.
+    ``config`` and ``manifests`` are files, in the place of ``settings`` and ``pods``. Raises also the errors
+    of `load_settings` and `load_pods`, and ValueError where a file and a value are given for the same.
     """
     pods = tuple(pods)
     if config is not None and settings is not None:

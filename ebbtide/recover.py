@@ -1,7 +1,6 @@
 """From a journal back to a running system: the last checkpoint, and every fact after it.
 
-Where this version decides differently from the record, it reports the difference and continues with the
-facts. Data for display is folded from records further back.
+Where this version decides differently from the record, it continues with the facts.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class FailedStarts:
 
     def __init__(self) -> None:
         self._count = 0
-        #: The last record of the former start, and of this one; empty: it did not fail.
+        #: The last record of the former start, and of this one; empty: it succeeded.
         self._before, self._last = "", ""
 
     def see(self, raw: RawRecord) -> None:
@@ -63,7 +62,6 @@ class FailedStarts:
 
     @property
     def count(self) -> int:
-        """0: the last start succeeded, or there was none."""
         if not self._last:
             return 0
         return self._count + 1 if self._last == self._before else 1
@@ -72,7 +70,7 @@ class FailedStarts:
 #: Earlier hooks belong to another shutdown: a restarted pod keeps its UID in some runtimes.
 OF_ANOTHER_SHUTDOWN = (decisions.ShutdownBegan.__name__, decisions.EpisodeClosed.__name__)
 
-#: Outside of a shutdown each sets the same fields anew and counts nothing: only the last one is decoded.
+#: Outside of a shutdown each sets the same fields anew: only the last one is decoded.
 LATEST = frozenset(
     kind.__name__
     for kind in (
@@ -81,15 +79,13 @@ LATEST = frozenset(
     )
 )
 
-#: Records from before the last checkpoint: a shutdown of a thousand pods fits; reading takes 0.2 s.
+#: Records before the last checkpoint: a shutdown of a thousand pods fits; reading takes 0.2 s.
 EARLIER_BYTES_MAX = 8 * 1024 * 1024
 
 
 class Recovered(NamedTuple):
-    """The result for a start.
-
-    ``failed_starts``: the last starts, if they failed at the same place. ``spent``: keys of this shutdown's
-    hooks that were ordered but are not in the state (after a divergence).
+    """``failed_starts``: see `FailedStarts`. ``spent``: keys of this shutdown's hooks that were ordered but
+    are not in the state (after a divergence).
     """
 
     system: System
@@ -104,19 +100,19 @@ class Recovered(NamedTuple):
 
 
 def beside(verdict: Verdict, wall_ns: int) -> Verdict:
-    """For a new journal beside an unreadable one: its number comes from the clock, so it is the newer one."""
+    """For a new journal beside an unreadable one: the clock's number makes it the newer one."""
     return verdict._replace(next_number=max(verdict.next_number, wall_ns // NS_PER_SECOND))
 
 
 def begin_segment(writer: Writer, system: System, clock: Clock) -> int:
-    """Begins a segment with a checkpoint; returns the size that makes the next one due, without it."""
+    """With a checkpoint. Returns the size that makes the next segment due."""
     writer.begin_segment(Stamp(clock.mono_ns(), clock.wall_ns()), take_checkpoint(system))
     system.next_seq += 1  # the checkpoint's own
     return writer.segment_bytes + SEGMENT_BYTES_MAX
 
 
 class Unreadable(Exception):
-    """The journal needs another version; use that, or name another directory with --journal."""
+    """Use another version, or name another directory with --journal."""
 
 
 def recover(sources: Sequence[Source], machine_id: str, fresh_id: bytes) -> Recovered:
@@ -127,7 +123,7 @@ def recover(sources: Sequence[Source], machine_id: str, fresh_id: bytes) -> Reco
         raise
     except (UnknownType, BadPayload) as error:
         raise Unreadable(f"the journal cannot be read by this version: {error}") from error
-    # Any error: a defect must not end pods without their grace.
+    # Any defect: it must not end pods without their grace.
     except Exception as error:
         what = f"{type(error).__name__}: {error}"
         raise Unreadable(f"the journal cannot be used, please report it: {what}") from error
@@ -137,7 +133,7 @@ def _recover(sources: Sequence[Source], machine_id: str, fresh_id: bytes) -> Rec
     history = History(sources, from_checkpoint=True, logics=(SHUTDOWN_LOGIC,))
     replayer = Replayer(goes_on=True)
     past = _Past(kept_meters(sources, history.journal_id or fresh_id))
-    # The state needs no record before the checkpoint, but the last shutdown's display does.
+    # For the last shutdown's display.
     for raw in history.earlier(EARLIER_BYTES_MAX):
         past.see(raw)
     replayer.feed(past.see(raw) for raw in history.raw())
@@ -172,14 +168,13 @@ def _recover(sources: Sequence[Source], machine_id: str, fresh_id: bytes) -> Rec
 
 
 class _Past:
-    """A fold over all read records, also where the replay diverges."""
+    """Over all read records, also where the replay diverges."""
 
     def __init__(self, meters: Meters) -> None:
         self.status = DaemonStatus()
         self.meters, self.meters_whole = meters, True
         self._seen_seq = meters.seq
         self.starts = FailedStarts()
-        #: The chain hash of each shutdown's first record.
         self.hashes: dict[int, bytes] = {}
         self.hooks: dict[str, decisions.RunHook] = {}
         self._latest: dict[str, RawRecord] = {}
@@ -199,7 +194,7 @@ class _Past:
                 self.hooks[order.key] = order
             elif raw.tag in OF_ANOTHER_SHUTDOWN:
                 self.hooks.clear()
-            # Most records are neither shown nor counted, and decoding is the slow part of a start.
+            # Most records are neither shown nor counted, and decoding makes a start slow.
             if raw.tag in LATEST and not raw.episode:
                 self._latest.pop(raw.tag, None)
                 self._latest[raw.tag] = raw
@@ -222,29 +217,24 @@ class _Past:
 
 
 def _knows_hook(system: System, order: decisions.RunHook) -> bool:
-    """Whether the pod's actor has finished this hook."""
-    # Not after a divergence: the state would order a finished hook again.
+    # The pod's actor has finished this hook. After a divergence its state would order the hook again.
     slot = system.slots.get((HOOK.name, order.uid))
     containers = cast(PodState, slot.state).downs if slot is not None else ()
     return any(each.spec.name == order.container and each.phase != "running" for each in containers)
 
 
 # The actors' states win over missing or diverging records: ``hurry``, ``release`` and the stop time use
-# `DaemonStatus`, also after restarts.
+# `DaemonStatus`.
 
-
-#: The phases that are not shown as "running".
 ACTOR_PHASES: dict[EpisodePhase, str] = {"cancelling": "cancelling", "released": "released"}
 
 
 def phase_by_actors(system: System) -> str:
-    """The phase for ``status``, from the states."""
     state = cast(EpisodeState, system.slots[(EPISODE.name, "")].state)
     return ACTOR_PHASES.get(state.phase, "running") if system.episode else "idle"
 
 
 def complete_from_actors(status: DaemonStatus, system: System) -> None:
-    """Copy the parts of the states that ``status`` lacks."""
     config = cast(ConfigState, system.slots[(CONFIG.name, "")].state)
     status.enabled, status.needed_ns = config.enabled, config.needed_ns
     if not system.episode:

@@ -1,8 +1,6 @@
-"""Follower processes beside the daemon (`ebbtide.follower`): their life, and what they and the daemon
-exchange.
+"""Follower processes beside the daemon (`ebbtide.follower`): their life and their messages.
 
-A follower reads the journal by itself. `tracing` and `shipping.shipping_edge` decide when to start one, and
-use the reports.
+`tracing` and `shipping.shipping_edge` decide when to start one, and use the reports.
 """
 
 from __future__ import annotations
@@ -24,10 +22,9 @@ from ebbtide.otel.destination import Destination
 from ebbtide.otel.metric_table import ShippingState
 from ebbtide.shipping.shipping_destination import Store
 
-# --- messages --------------------------------------------------------------------------------------
+# The messages: one JSON object a line, over the follower's own pipes. The first line is its job, which has
+# headers: other processes could read an argument or a variable.
 
-# One JSON object a line, over the follower's own pipes. The first line is its job: an argument or a variable
-# could be read by others, and the job has headers.
 
 #: All is sent; some is kept; the job cannot be done. Codes of sysexits.h: an interpreter that fails ends with
 #: 1.
@@ -37,9 +34,7 @@ LINE_BYTES_MAX = 256 * 1024
 
 
 class OtlpJob(msgspec.Struct, frozen=True, kw_only=True, tag="otlp"):
-    """``locations``: where the journal may be, the first one first. The cursor is kept in the first that can
-    be written.
-    """
+    """``locations``: where the journal may be. The first that can be written has the cursor."""
 
     destination: Destination
     locations: tuple[str, ...]
@@ -51,7 +46,7 @@ class StoreJob(msgspec.Struct, frozen=True, kw_only=True, tag="store"):
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """``durable``: the disk has confirmed all up to this record. ``flush``: answer with this ``number`` when
+    """``durable``: the disk has confirmed all up to this record. ``flush``: answer with this ``number`` once
     its spans have arrived.
     """
 
@@ -77,27 +72,25 @@ def encode_line(message: msgspec.Struct) -> bytes:
     return msgspec.json.encode(message) + b"\n"
 
 
-# --- the process -----------------------------------------------------------------------------------
-
 #: After a start the daemon's own work goes first.
 AFTER_START_SECONDS = 2.0
-#: Before a back end that refused, or did not answer, is tried again.
+#: After a back end refused, or did not answer.
 AGAIN_SECONDS = 600.0
-#: A process that crashed is started again so often; then it waits like the others.
+#: So many quick restarts after crashes; then it waits like the others.
 CRASHES_MAX = 3
-#: Not for a child: it is not the service.
+#: A child is not the service.
 PRIVATE_VARIABLES = ("NOTIFY_SOCKET", "LISTEN_", "WATCHDOG_", "FDSTORE", "INVOCATION_ID", "JOURNAL_STREAM")
 #: Where the kernel looks first when memory is short (proc(5)).
 OOM_SCORE = "900"
 
 
 def environment_of_children(without: tuple[str, ...] = ()) -> dict[str, str]:
-    """``without``: more beginnings of names that the child does not get."""
+    """``without``: further prefixes of names to leave out."""
     return {k: v for k, v in os.environ.items() if not k.startswith(PRIVATE_VARIABLES + without)}
 
 
 def lower_priority(memory_bytes_max: int) -> None:
-    """This process: lowest priority, first to be killed when memory is short, with a limit of its own."""
+    """Of this process: the first to be killed when memory is short, with a limit of its own."""
     # A system call filter may refuse these. The limit is for a library that leaks: it ends this process,
     # whose work can be done again.
     with suppress(OSError):
@@ -109,8 +102,6 @@ def lower_priority(memory_bytes_max: int) -> None:
 
 
 class SideProcess(Edge):
-    """A follower, while it is wanted."""
-
     def __init__(self, name: str, tell: Tell) -> None:
         self.effects: Mapping[type[Order], Effect] = {}
         self._name, self._tell = name, tell
@@ -120,7 +111,6 @@ class SideProcess(Edge):
         self._writing = trio.Lock()
 
     def want(self, delay_seconds: float = AFTER_START_SECONDS) -> None:
-        """There may be something to send."""
         self._delay_seconds = delay_seconds
         self._wanted.set()
 
@@ -132,10 +122,10 @@ class SideProcess(Edge):
                 await self._wanted.wait()
                 await trio.sleep(self._delay_seconds)
             await self._until_free()
-            # Before it lives: it may have looked already when the next wish comes.
+            # First: a wish during its life may come after its look.
             self._wanted = trio.Event()
             code = await self._live()
-            # A crash is tried again soon, but not for ever: the next process meets the same records.
+            # Retry a crash soon, but not for ever: the next process meets the same records.
             crashes = 0 if code in (EXIT_DONE, EXIT_KEPT, EXIT_WRONG) else crashes + 1
             again_seconds = math.inf if code == EXIT_DONE else AGAIN_SECONDS
             if 0 < crashes <= CRASHES_MAX:
@@ -162,7 +152,7 @@ class SideProcess(Edge):
                 buffer = b""
                 async for chunk in process.stdout:
                     *lines, buffer = (buffer + chunk).split(b"\n")
-                    # A line that never ends must not fill our memory.
+                    # An endless line must not fill our memory.
                     buffer = buffer[-LINE_BYTES_MAX:]
                     for line in lines:
                         with suppress(ValueError):
@@ -172,7 +162,7 @@ class SideProcess(Edge):
         finally:
             self._process = None
             self._over()
-            # The end of its input is how it learns that we leave.
+            # The end of its input shows that we leave.
             with trio.CancelScope(shield=True):
                 for stream in (process.stdin, process.stdout):
                     if stream is not None:
@@ -183,7 +173,7 @@ class SideProcess(Edge):
             self._process.kill()
 
     async def _write(self, message: msgspec.Struct) -> None:
-        # One at a time: a line may take two writes.
+        # A line may take two writes.
         async with self._writing:
             if self._process is not None and self._process.stdin is not None:
                 with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
@@ -196,7 +186,7 @@ class SideProcess(Edge):
         """Until a process may be started."""
 
     async def _send(self) -> None:
-        """The job, and then requests; cancelled when the process has ended."""
+        """The job, then requests; cancelled when the process has ended."""
         raise NotImplementedError
 
     def _reported(self, report: Report) -> None:

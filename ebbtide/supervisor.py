@@ -3,9 +3,9 @@
 logind shuts down once the last duplicate of the lock is closed: a daemon that crashes in mid-shutdown would
 lose its pods' time. ``ebbtide run --keep-lock`` becomes this program. It supports the part of sd_notify(3)
 that `actors.edges.service_manager` uses, keeps the child's descriptors for the next child, and kills a child
-that hangs. It ends no pods.
+that hangs.
 
-It runs as a file, without other modules: its imports are resident twice on every node.
+It runs as a file and imports no other module: its imports are resident twice on every node.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 FIRST_INHERITED = 3
 #: The unit's FileDescriptorStoreMax: a lock, and a second one while it is replaced.
 STORED_MAX = 4
-#: systemd's limits: a message is at most a page, with at most so many descriptors (SCM_MAX_FD).
+#: systemd's limits: a message is at most a page, with at most SCM_MAX_FD descriptors.
 MESSAGE_BYTES_MAX = 4096
 DESCRIPTORS_MAX = 253
 #: Messages in one turn: a flood must not hide the child's end.
@@ -43,14 +43,13 @@ RESTART_SECONDS = (
 SILENT_SECONDS_MAX = 6.0
 #: Until the first sign of life: the unit's TimeoutStartSec.
 START_SECONDS_MAX = 30.0
-#: The most that one look counts as silence: while this process is frozen, the child may be too.
+#: One look's limit: while this process is frozen, the child may be too.
 LOOK_SECONDS = 2.0
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 SIGNALS = (*STOP_SIGNALS, signal.SIGHUP, signal.SIGCHLD)
 WAKE_BYTES_MAX = 64
 
-#: The exit code of a wrong request: a restart would not help.
 WRONG = 2
 #: A shell's exit code for a command that did not start.
 NOT_STARTED = 127
@@ -59,7 +58,7 @@ WARNING = 4
 
 
 def become_supervisor(command: Sequence[str]) -> None:
-    """Turn this process into a supervisor of ``command``; returns never. Raises OSError."""
+    """Turn this process into a supervisor of ``command``. Raises OSError."""
     flags = ("-I", "-S", os.path.abspath(__file__))
     # exec loses buffers; standard error has none.
     sys.stdout.flush()
@@ -67,12 +66,11 @@ def become_supervisor(command: Sequence[str]) -> None:
 
 
 def pause_seconds(deaths: int) -> float:
-    """Seconds until the next start, after so many deaths within the window."""
     return [seconds for at_least, seconds in RESTART_SECONDS if at_least <= deaths][-1]
 
 
 def log_to_stderr(level: int, line: str) -> None:
-    """To standard error, if it has a reader: the child does not wait for a log."""
+    """Only with a reader: the child must not wait for a log."""
     prefix = f"<{level}>" if "JOURNAL_STREAM" in os.environ else ""
     try:
         if select.select([], [2], [], 0)[1]:
@@ -82,7 +80,7 @@ def log_to_stderr(level: int, line: str) -> None:
 
 
 def waited_seconds(pid: int) -> float:
-    """How long its main thread has waited for a processor so far; 0 if the kernel does not say."""
+    """How long its main thread has waited for a processor; 0 if unknown."""
     try:
         with open(f"/proc/{pid}/schedstat", "rb") as file:
             return int(file.read().split()[1]) / 1e9
@@ -95,9 +93,8 @@ class DescriptorStore:
         self.kept: list[tuple[str, int]] = []
 
     def keep(self, name: str, descriptor: int) -> None:
-        """Owns the descriptor from now on; closes one beyond the limit.
-
-        Never polled, as with FDPOLL=0: a lock polls an error while logind is down.
+        """Owns the descriptor from now on. Never polls it, as with FDPOLL=0: a lock polls an error while
+        logind is down.
         """
         if len(self.kept) < STORED_MAX:
             self.kept.append((name, descriptor))
@@ -113,7 +110,7 @@ class DescriptorStore:
 
 
 class Supervisor:
-    """One child after another. ``now`` is monotonic, in seconds."""
+    """``now`` is monotonic, in seconds."""
 
     def __init__(
         self,
@@ -135,7 +132,7 @@ class Supervisor:
         self._socket, self._childs_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.setblocking(False)
         self._wake, wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        # A pipe, no flag: a signal between a look and the poll is not lost.
+        # With a pipe, a signal between a look and the poll is not lost.
         for number in SIGNALS:
             signal.signal(number, lambda number, frame: None)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
@@ -144,10 +141,10 @@ class Supervisor:
         self._poll.register(self._wake, select.POLLIN)
 
     def run(self) -> int:
-        """Until the child ends on purpose; its exit code, 128 + N for a signal."""
+        """Until the child ends on purpose. Returns its exit code, or 128 + N for a signal."""
         while True:
             code = self._live()
-            # Also a crash: a wrong request that was right before. Leaving would release the lock.
+            # WRONG after a ready start is a crash: leaving would release the lock.
             wrong = code == WRONG and not self._was_ready
             if self._stopping or self._stop_asked or code == 0 or wrong:
                 return code if code >= 0 else SIGNAL_BASE - code
@@ -156,13 +153,13 @@ class Supervisor:
                 return 0
 
     def _live(self) -> int:
-        # The next child reads its configuration at its start: an earlier reload request is done.
+        # The next child reads its configuration: an earlier reload request is done.
         self._code, self._ready, self._reload_asked = None, False, False
         self._patience_seconds, self._waited_seconds, self._heard = START_SECONDS_MAX, 0.0, False
         # Until we have the child's number, and the child its handlers.
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         try:
-            # A plain fork: LISTEN_PID is the child's own number, unknown before it exists.
+            # A plain fork: LISTEN_PID needs the child's own number.
             self._child = os.fork()
             if not self._child:
                 _exec(self._command, self._store.kept, self._childs_end.fileno(), self._silent_seconds)
@@ -179,7 +176,6 @@ class Supervisor:
         return self._code
 
     def _look(self, seconds: float) -> None:
-        """Whether the child has been silent for too long, so long after the last look."""
         # On an overloaded machine a healthy child waits for a processor.
         before, self._waited_seconds = self._waited_seconds, waited_seconds(self._child)
         silent_seconds = min(seconds, LOOK_SECONDS) - (self._waited_seconds - before)
@@ -188,12 +184,10 @@ class Supervisor:
             self._heard, self._patience_seconds = False, self._silent_seconds
         if self._patience_seconds <= 0:
             log_to_stderr(WARNING, "the daemon gives no sign of life: killing it")
-            # No other signal ends a stopped process.
             self._forward(signal.SIGKILL)
             self._patience_seconds = START_SECONDS_MAX
 
     def _pause(self, code: int) -> None:
-        """Until the next start is due, or a stop request."""
         now = self._now()
         self._deaths = [at for at in self._deaths if now - at < DEATH_WINDOW_SECONDS]
         seconds = pause_seconds(len(self._deaths))
@@ -208,7 +202,7 @@ class Supervisor:
             self._turn(min(left, LOOK_SECONDS))
 
     def _turn(self, seconds: float) -> None:
-        # Rounded up: the last fraction of a millisecond would be a busy loop.
+        # Rounded up, or the last fraction of a millisecond would be a busy loop.
         self._poll.poll(int(seconds * 1000) + 1)
         try:
             numbers = os.read(self._wake, WAKE_BYTES_MAX)
@@ -221,8 +215,8 @@ class Supervisor:
             self._reload_asked |= number == signal.SIGHUP
         self._forward_reload()
         self._take_messages()
-        # The child, and orphans: in a container we are the first process. Look each time, because two
-        # SIGCHLD may arrive as one.
+        # The child, and orphans: in a container we are process 1. At each turn, because two SIGCHLD may
+        # arrive as one.
         try:
             while (found := os.waitpid(-1, os.WNOHANG))[0]:
                 if found[0] == self._child:
@@ -244,8 +238,6 @@ class Supervisor:
             self._reload_asked = False
             self._forward(signal.SIGHUP)
 
-    # --- what the child says -------------------------------------------------------------------------
-
     def _take_messages(self) -> None:
         space = socket.CMSG_SPACE(4 * DESCRIPTORS_MAX)
         for _ in range(MESSAGES_A_TURN):
@@ -258,12 +250,12 @@ class Supervisor:
             descriptors = array.array("i")
             for _, _, content in ancillary:
                 descriptors.frombytes(content[: len(content) - len(content) % descriptors.itemsize])
-            # Of a truncated message, only the descriptors matter: close them.
+            # Only close the descriptors of a truncated message.
             whole = not seen & (socket.MSG_TRUNC | socket.MSG_CTRUNC)
             self._take(data.decode(errors="replace") if whole else "", list(descriptors))
 
     def _take(self, text: str, descriptors: list[int]) -> None:
-        """One message. Closes descriptors that are not stored; for a barrier that is the whole answer."""
+        """Closes descriptors that are not stored; for a barrier that is the whole answer."""
         fields = dict(line.split("=", 1) for line in text.split("\n") if "=" in line)
         if fields.get("FDSTORE") == "1":
             for descriptor in descriptors:
@@ -288,7 +280,7 @@ def _exec(command: Sequence[str], kept: list[tuple[str, int]], to_us: int, silen
         for number in SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-        # After the kept ones. A duplicate is inherited, unlike the original.
+        # After the kept ones. Unlike the original, a duplicate is inherited.
         above = FIRST_INHERITED + len(kept)
         notify = fcntl.fcntl(to_us, fcntl.F_DUPFD, above)
         environment = os.environ | {
@@ -297,19 +289,18 @@ def _exec(command: Sequence[str], kept: list[tuple[str, int]], to_us: int, silen
             "WATCHDOG_USEC": str(int(silent_seconds * 1e6)),
         }
         if kept:
-            # Move them out of the way first: one's target number may be another one's present number.
+            # First move them away: a target number may be in use by another one.
             moved = [fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, above) for _, descriptor in kept]
             for target, descriptor in enumerate(moved, FIRST_INHERITED):
                 os.dup2(descriptor, target)
             names = ":".join(name for name, _ in kept)
             environment |= {"LISTEN_FDS": str(len(kept)), "LISTEN_FDNAMES": names}
-            # sd_listen_fds(3) ignores them without it.
             environment["LISTEN_PID"] = str(os.getpid())
         os.execve(command[0], list(command), environment)
     except OSError as error:
         log_to_stderr(WARNING, f"{command[0]}: {error.strerror}")
     finally:
-        # After any error: this process must not become a second supervisor.
+        # This process must not become a second supervisor.
         os._exit(NOT_STARTED)
 
 

@@ -1,7 +1,7 @@
 """Structs from documents and back, by the declarations of their fields.
 
 `msgspec` checks plain types and their bounds. Beside a type, a `Kind` parses and prints other values, and a
-plain text is the field's sentence in the reference. `read` reports all mistakes at once, with their lines.
+plain text is the field's sentence in the reference.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 class Kind(NamedTuple):
-    """How a value is written. ``text`` completes "it must be …".
+    """``text`` completes "it must be …".
 
     ``parse`` raises ValueError, with a reason where ``text`` is not enough. No message repeats a ``secret``
     value, or the name of a secret key.
@@ -48,7 +48,7 @@ class Field(NamedTuple):
 
 
 class RuleError(ValueError):
-    """A broken rule over several fields. ``at``: names and list places, from the Struct on."""
+    """Over several fields. ``at``: names and list places, from the Struct on."""
 
     def __init__(self, message: str, *at: str | int) -> None:
         super().__init__(message)
@@ -56,15 +56,13 @@ class RuleError(ValueError):
 
 
 class DocumentErrors(DocumentError):
-    """All mistakes of one document."""
-
     def __init__(self, found: Sequence[DocumentError]) -> None:
         super().__init__("; ".join(error.message for error in found), found[0].line)
         self.found = tuple(found)
 
 
 def read(node: Node, kind: type[S], path: str = "") -> S:
-    """Raises DocumentErrors."""
+    """All mistakes at once. Raises DocumentErrors."""
     walker = _Walker()
     value: S = walker.struct(kind, node, path)
     if walker.mistakes:
@@ -73,7 +71,7 @@ def read(node: Node, kind: type[S], path: str = "") -> S:
 
 
 def document_of_kind(document: Node, versions: Mapping[str, str], wanted: str) -> tuple[str, Node]:
-    """The kind and the other fields. ``versions``: by kind; ``wanted`` names these. Raises DocumentError."""
+    """Returns the kind and the other fields. ``wanted``: for messages. Raises DocumentError."""
     if not isinstance(document.value, dict):
         raise DocumentError(f"the document is {describe(document)}: it must be a mapping", document.line)
     # Required: a later version may give a field another meaning.
@@ -100,7 +98,7 @@ class _Walker:
         fields, values, before = fields_of(kind), dict[str, Any](), len(self.mistakes)
         for name, each in node.value.items():
             field = fields.get(name)
-            # A field without a value counts as absent, as in Kubernetes.
+            # As in Kubernetes, a field without a value counts as absent.
             if field is not None and each.value is not None:
                 values[field.attribute] = self.value(field.hint, each, f"{path}.{name}" if path else name)
             elif field is None and kind.__struct_config__.forbid_unknown_fields:
@@ -113,7 +111,6 @@ class _Walker:
         try:
             return kind(**values)
         except ValueError as error:
-            # From the Struct's own __post_init__.
             self.mistakes.append(rule_error(node, path, error))
 
     def value(self, hint: Any, node: Node, path: str) -> Any:
@@ -157,7 +154,7 @@ class _Walker:
         for at, (name, each) in enumerate(node.value.items()):
             if known and name not in known:
                 self.mistakes.append(unknown(path, name, known, each.line))
-            # An entry without a value counts as absent, but a header without one has misplaced quotes.
+            # As above, but a header without a value has misplaced quotes.
             elif each.value is not None or hidden:
                 found[name] = self.value(inner[1], each, f"{path}[{at}]" if hidden else f"{path}.{name}")
         return found
@@ -168,7 +165,7 @@ class _Walker:
 
 @cache
 def fields_of(kind: type[msgspec.Struct]) -> dict[str, Field]:
-    """Fields by their names in a file, in declared order."""
+    """By their names in a file, in declared order."""
     hints, found = get_type_hints(kind, include_extras=True), {}
     for info in msgspec.structs.fields(kind):
         hint = hints[info.name]
@@ -184,7 +181,6 @@ def fields_of(kind: type[msgspec.Struct]) -> dict[str, Field]:
 
 
 def struct_of(hint: Any) -> type[msgspec.Struct] | None:
-    """The Struct of a section or of a list's entries."""
     base = _parts(hint)[0]
     if get_origin(base) is tuple:
         base = _parts(get_args(base)[0])[0]
@@ -205,7 +201,6 @@ def show(value: Any, hint: Any) -> Any:
 
 
 def describe(node: Node) -> str:
-    """The value, for a message."""
     if node.value is None:
         return "missing"
     if isinstance(node.value, (dict, list)):
@@ -216,9 +211,8 @@ def describe(node: Node) -> str:
 
 
 def unknown(path: str, name: str, known: Iterable[str], line: int) -> DocumentError:
-    """Names the nearest known field."""
     where = f" in {path}" if path else ""
-    # A bad guess helps more than none: no cutoff. The comparison takes the square of the length.
+    # A bad guess helps more than none: no cutoff. The comparison's time is the square of the length.
     by_lower = {each.lower(): each for each in known}
     wanted = name[:QUOTE_LENGTH_MAX].lower()
     nearest = by_lower[difflib.get_close_matches(wanted, list(by_lower), n=1, cutoff=0.0)[0]]
@@ -270,9 +264,9 @@ def rule_error(node: Node, path: str, error: ValueError) -> DocumentError:
     return DocumentError(f"{path}: {error}" if path else str(error), node.line)
 
 
-# --- Go's durations (``30s``, ``1m30s``, ``1.5h``), exactly: integer nanoseconds, no float ----------
+# --- Go's durations (``30s``, ``1m30s``, ``1.5h``) in integer nanoseconds ----------------------------
 
-#: Nanoseconds of each of Go's units; Go accepts both micro signs.
+#: Go accepts both micro signs.
 UNITS_NS = {
     "ns": 1,
     "us": 1_000,
@@ -284,7 +278,7 @@ UNITS_NS = {
     "h": 3_600_000_000_000,
 }
 
-#: A duration is an int64 of nanoseconds, about 292 years.
+#: Go's int64 of nanoseconds, about 292 years.
 DURATION_NS_MAX = 2**63 - 1
 
 #: int() of a longer text would take long.
@@ -295,7 +289,7 @@ EXAMPLES = "write it like 30s, 1m30s or 500ms"
 
 
 def parse_duration(text: str) -> int:
-    """Nanoseconds. Raises ValueError with one line and the right form."""
+    """Nanoseconds. Raises ValueError with the right form."""
     if len(text) > DURATION_LENGTH_MAX:
         raise ValueError(f"a duration of {len(text)} characters: {EXAMPLES}")
     body = text[1:] if text[:1] in ("-", "+") else text
@@ -307,7 +301,7 @@ def parse_duration(text: str) -> int:
         raise ValueError(f"{text!r}{missing}: {EXAMPLES}")
     total_ns = 0
     for number, unit in terms:
-        # As Go does, cut each term's fraction.
+        # Like Go, cut each term's fraction.
         whole, _, fraction = number.partition(".")
         scale: int = 10 ** len(fraction)
         total_ns += int(whole or "0") * UNITS_NS[unit] + int(fraction or "0") * UNITS_NS[unit] // scale
@@ -320,7 +314,6 @@ def parse_duration(text: str) -> int:
 def format_duration(duration_ns: int) -> str:
     """As Go prints it: ``0s``, ``1ms``, ``2s``, ``1m30s``, ``1h0m0.5s``."""
     sign, size_ns = ("-", -duration_ns) if duration_ns < 0 else ("", duration_ns)
-    # Less than a second: in the largest unit with a whole number before the point.
     for unit, digits in (("ms", 6), ("\u00b5s", 3), ("ns", 0)):
         if UNITS_NS[unit] <= size_ns < UNITS_NS["s"]:
             return sign + _decimal_text(*divmod(size_ns, UNITS_NS[unit]), digits) + unit
@@ -335,23 +328,20 @@ def _decimal_text(whole: int, rest: int, digits: int) -> str:
     return f"{whole}.{rest:0{digits}d}".rstrip("0") if rest else str(whole)
 
 
-# --- kinds of values that more than one document has ---------------------------------------------
-
 INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
 PORT_MAX = 2**16 - 1
 #: PATH_MAX of Linux.
 PATH_LENGTH_MAX = 4096
 
-#: Names of pods and Nodes (RFC 1123).
+#: Pods and Nodes (RFC 1123).
 DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 SUBDOMAIN_LENGTH_MAX = 253
-#: Names of namespaces and containers.
+#: Namespaces and containers.
 DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 LABEL_LENGTH_MAX = 63
 
 
 def is_node_name(name: str) -> bool:
-    """Whether the API accepts this name of a Node."""
     return len(name) <= SUBDOMAIN_LENGTH_MAX and DNS_SUBDOMAIN.fullmatch(name) is not None
 
 
@@ -365,7 +355,7 @@ def matching(pattern: re.Pattern[str], text: str) -> Kind:
 
 
 def duration(least_ns: int, most_ns: int, *, whole: bool = False) -> Kind:
-    """Nanoseconds in bounds; ``whole``: only whole seconds."""
+    """``whole``: only whole seconds."""
     bounds = f"{'whole seconds, ' if whole else ''}from {format_duration(least_ns)} to "
     bounds += format_duration(most_ns) if most_ns < DURATION_NS_MAX else "292 years"
 
@@ -408,7 +398,7 @@ def node_name(value: str) -> str:
 
 
 def _listen_address(value: str) -> str:
-    """No names: a lookup may need a missing network."""
+    """No names: a lookup may need a network."""
     import ipaddress  # late: few configurations need it
 
     host, _, port = value.rpartition(":")
@@ -426,7 +416,7 @@ def _listen_address(value: str) -> str:
 
 
 def checked(check: Callable[[str], str], text: str) -> Kind:
-    """May contain a password: no message repeats it."""
+    """For values with a password: no message repeats it."""
     return Kind(text, check, secret=True)
 
 

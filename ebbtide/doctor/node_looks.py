@@ -1,7 +1,7 @@
 """The look at a Kubernetes node for the doctor and the plan: kubelet, runtime and API server side by side.
 
-Each look only reads, has a bound, and reports a silent part as a problem. gRPC and the API's client may not
-be installed: they are imported late.
+Each look only reads, has a bound, and reports a silent part as a problem. gRPC and the API's client may be
+missing: import them late.
 """
 
 from __future__ import annotations
@@ -63,8 +63,6 @@ from ebbtide.manifests import Manifest
 from ebbtide.modes import OWN_UID, ModeUnavailable, NodeParts, find_node_parts, lasting_folder
 from ebbtide.options import RunOptions
 
-# --- the kubelet -------------------------------------------------------------------------------
-
 UNIT_INTERFACE = "org.freedesktop.systemd1.Unit"
 NO_SUCH_UNIT = "org.freedesktop.systemd1.NoSuchUnit"
 UNIT_NOT_FOUND = "not-found"
@@ -79,7 +77,7 @@ KUBELET = "kubelet"
 
 
 async def look_at_kubelet(unit: str, node: str) -> rules.KubeletState:
-    """Without a service manager only its process."""
+    """Without a service manager, only its process."""
     seen = kubelet_process(node)._replace(unit=unit)
 
     async def look_at_units(bus: Bus) -> rules.KubeletState:
@@ -94,14 +92,14 @@ async def look_at_kubelet(unit: str, node: str) -> rules.KubeletState:
 
 
 async def unit_state(bus: Bus, unit: str) -> tuple[bool | None, bool | None]:
-    """Is there such a unit, and is it active? None: the service manager does not say. Raises BusError."""
+    """Whether it is installed, and active; None: unknown. Raises BusError."""
 
     async def unit_property(name: str) -> Any:
         with suppress(BusRefused):
             return await bus.get(DBusAddress(path, SYSTEMD.bus_name, UNIT_INTERFACE), name)
 
-    # GetUnit misses an installed unit that was never started. LoadUnit also loads a unit that is not
-    # installed: its LoadState says so.
+    # GetUnit misses an installed unit that was never started. LoadUnit also loads a missing unit: LoadState
+    # says so.
     try:
         (path,) = await bus.method(SYSTEMD, "LoadUnit", "s", unit, answer="o")
     except BusRefused as error:
@@ -113,15 +111,16 @@ async def unit_state(bus: Bus, unit: str) -> tuple[bool | None, bool | None]:
 
 
 def commands() -> Iterator[tuple[int, list[str]]]:
-    """Number and command line of each process, without kernel threads."""
+    """Without kernel threads."""
     for pid in proc.all_pids():
         if data := proc.read_bytes(f"/proc/{pid}/cmdline", COMMAND_BYTES_MAX):
             yield pid, os.fsdecode(data).rstrip("\0").split("\0")
 
 
 def kubelet_process(node: str) -> rules.KubeletState:
-    """With this node's name on its command line, else the first without a name."""
-    # A machine with clusters in containers shows all their kubelets.
+    """With this node's name on its command line, else the first without a name: a machine with clusters in
+    containers shows all their kubelets.
+    """
     found = [(pid, argv) for pid, argv in commands() if argv[0].rpartition("/")[2] == KUBELET]
     for name in (node, ""):
         for pid, argv in found:
@@ -132,7 +131,7 @@ def kubelet_process(node: str) -> rules.KubeletState:
 
 
 def command_line_flag(argv: list[str], name: str) -> str:
-    """``--name=value`` or ``--name value``; of Go's flags the last one counts."""
+    """``--name=value`` or ``--name value``; the last one counts, as in Go."""
     value = ""
     for at, word in enumerate(argv):
         if word.startswith(f"--{name}="):
@@ -143,7 +142,7 @@ def command_line_flag(argv: list[str], name: str) -> str:
 
 
 def kubelet_settings(pid: int, argv: list[str]) -> tuple[str, int | None]:
-    """Its file, and the graceful shutdown in it; None: it cannot be read."""
+    """Its file, and the graceful shutdown in it; None: unreadable."""
     name = command_line_flag(argv, "config") or str(KUBELET_CONFIG)
     folder = command_line_flag(argv, "config-dir")
     # In the process's own mount namespace.
@@ -158,8 +157,6 @@ def kubelet_settings(pid: int, argv: list[str]) -> tuple[str, int | None]:
     return name, requested_seconds(effective_periods(settings)) * NS_PER_SECOND
 
 
-# --- the container runtime ---------------------------------------------------------------------
-
 #: A list, and three calls for each pod: a hundred pods take some 200 ms.
 RUNTIME_SECONDS_MAX = 10.0
 
@@ -171,7 +168,7 @@ async def look_at_runtime(socket: Path | None) -> tuple[rules.RuntimeState, tupl
 
     if socket is None:
         return rules.RuntimeState(problem="no socket is named or found"), ()
-    # gRPC would only say "unavailable" for each of these.
+    # gRPC would only report "unavailable".
     problem = ""
     if not socket.exists():
         problem = "nothing listens there"
@@ -189,10 +186,9 @@ async def look_at_runtime(socket: Path | None) -> tuple[rules.RuntimeState, tupl
     try:
         with trio.fail_after(RUNTIME_SECONDS_MAX):
             link, table = CriClient(endpoint), PodTable()
-            # As the runtime's edge does.
             async with trio.open_nursery() as nursery:
                 await nursery.start(link.run)
-                # The table holds a descriptor of each first process.
+                # It holds a descriptor of each first process.
                 try:
                     await Listing(link, table, lambda _: None, lambda _: None).refresh()
                 finally:
@@ -206,9 +202,7 @@ async def look_at_runtime(socket: Path | None) -> tuple[rules.RuntimeState, tupl
     return state, pods
 
 
-# --- the API server ----------------------------------------------------------------------------
-#
-# Each call is a read, a review or a dry run. They run side by side: a distant server makes each slow.
+# Each call is a read, a review or a dry run.
 
 #: For a shutdown a slower server is away.
 API_SECONDS_MAX = 5.0
@@ -236,7 +230,6 @@ async def look_at_api_server(
         )
     except UnusableCredentials as error:
         return found._replace(problem=str(error)), ()
-    # The daemon's own client, as in a shutdown.
     link = ApiClient(kubeconfig)
     async with trio.open_nursery() as nursery:
         try:
@@ -252,14 +245,13 @@ async def look_at_api_server(
 async def examine_api_server(
     caller: ApiCaller, found: rules.ApiServerState, node: str
 ) -> tuple[rules.ApiServerState, tuple[known_pods.KnownPod, ...]]:
-    """Through an open connection."""
     try:
         who = await ask_bounded(caller, "POST", SELF_SUBJECT_REVIEWS, SELF_SUBJECT_REVIEW)
         if who.code == HTTP_UNAUTHORIZED:
             return found._replace(
                 problem="401 Unauthorized: the token or certificate is wrong or too old"
             ), ()
-        # A server before 1.28 has no such review: our name stays unknown.
+        # Before 1.28 servers have no such review: our name stays unknown.
         found = found._replace(user=reviewed(who).user_info.username)
         denied, (known, taint), foreign, pods = await side_by_side(
             Unanswered,
@@ -280,7 +272,7 @@ async def examine_api_server(
 
 
 def known_pods_of(body: bytes) -> tuple[known_pods.KnownPod, ...]:
-    """A PodList's pods that have not ended. Raises ValueError."""
+    """Pods that have not ended. Raises ValueError."""
     try:
         listed = msgspec.json.decode(body, type=_Pods).items
     except (ValueError, RecursionError) as error:
@@ -298,7 +290,7 @@ async def ask_bounded(
 
 
 async def _denied_rights(caller: ApiCaller, node: str, user: str) -> tuple[rules.Right, ...]:
-    """Of `RIGHTS`. A failed review counts as no denial."""
+    """A failed review counts as no denial."""
     asked = [
         each
         for each in rules.RIGHTS
@@ -306,8 +298,8 @@ async def _denied_rights(caller: ApiCaller, node: str, user: str) -> tuple[rules
     ]
     questions = []
     for right in asked:
-        # As a shutdown asks: a list with its selector, a Node by its name. Otherwise it is about all nodes,
-        # which a node's identity is refused.
+        # As a shutdown asks: a list with its selector, a Node by its name. A node's identity may not ask
+        # about all nodes.
         spec: JsonObject = {"verb": right.verb, "resource": right.resource, "group": right.group}
         if right.subresource:
             spec["subresource"] = right.subresource
@@ -334,9 +326,6 @@ async def _node_and_taint(caller: ApiCaller, node: str) -> tuple[Answer, bool | 
     answer = await ask_bounded(caller, "PATCH", f"{node_path(node)}?dryRun=All", body, MERGE_PATCH)
     refused = answer.code in (HTTP_FORBIDDEN, HTTP_INVALID)
     return known, True if answer.ok else False if refused else None
-
-
-# --- all of them -------------------------------------------------------------------------------
 
 
 def look_at_node(options: RunOptions, section: NodeSection) -> FoundPods:

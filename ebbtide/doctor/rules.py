@@ -1,7 +1,4 @@
-"""The doctor's rules: from a `Snapshot`, as plain values, to findings, each with its cure.
-
-A rule reads only the snapshot. `RULES`, at the end, has their order.
-"""
+"""The doctor's rules: from a `Snapshot`, as plain values, to findings, each with its cure."""
 
 from __future__ import annotations
 
@@ -47,8 +44,8 @@ class Right(NamedTuple):
 
 
 class KubeletState(NamedTuple):
-    """``loaded``, ``active`` (the unit) and ``grace_ns`` (the graceful shutdown in its configuration) are
-    None if unknown; ``pid`` 0: no process. ``beside``: active units of `SINGLE_UNIT_DISTRIBUTIONS`.
+    """``loaded``, ``active`` (the unit) and ``grace_ns`` (the configured graceful shutdown) are None if
+    unknown. ``beside``: active units of `SINGLE_UNIT_DISTRIBUTIONS`.
     """
 
     unit: str = "kubelet.service"
@@ -61,7 +58,7 @@ class KubeletState(NamedTuple):
 
 
 class RuntimeState(NamedTuple):
-    """``problem``: why no pod can be ended through this socket, or empty."""
+    """``problem``: why no pod can be ended through this socket."""
 
     socket: str = ""
     name: str = ""
@@ -94,7 +91,6 @@ class NodeSnapshot(NamedTuple):
     kubelet: KubeletState = KubeletState()
     runtime: RuntimeState = RuntimeState()
     api: ApiServerState = ApiServerState()
-    #: Why this mode or these places cannot be used, with the cure.
     unfit: str = ""
 
 
@@ -103,9 +99,7 @@ Level = Literal["critical", "warning", "note"]
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """``code`` is stable; ``message`` and ``cure`` are for people. ``pod``: the ``namespace/name`` of the one
-    that it concerns.
-    """
+    """``code`` is stable; ``message`` and ``cure`` are for people. ``pod``: ``namespace/name``."""
 
     level: Level
     code: str
@@ -115,7 +109,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class LogindState(NamedTuple):
-    """``our_lock``: ``ListInhibitors`` has a delay lock of ours. ``holders``: others, without the kubelet."""
+    """``our_lock``: ``ListInhibitors`` has it. ``holders``: others, without the kubelet."""
 
     grant_ns: int
     preparing: bool
@@ -143,7 +137,7 @@ DRY_PATCH, DRY_DELETE = "API dry-run patch", "API dry-run delete"
 
 
 class Measured(NamedTuple):
-    """One call's samples, sorted, or its ``error``. A median over ``limit_ns`` makes a shutdown slow."""
+    """``samples_ns``: sorted. A median over ``limit_ns`` makes a shutdown slow."""
 
     what: str
     target: str
@@ -166,7 +160,7 @@ class Measured(NamedTuple):
 
 class Snapshot(NamedTuple):
     """``status`` (the daemon's answer), ``bus``, ``plan`` (under the expected grant): None with an error.
-    ``labels``: by UID, for ``forecasts``. ``node`` None: the pods are local processes.
+    ``labels``: by UID. ``node`` None: the pods are local processes.
     """
 
     config_error: str
@@ -189,7 +183,7 @@ class Snapshot(NamedTuple):
 
 
 class NeededRight(NamedTuple):
-    """``levels``: of its lack, by mode; other modes do without it."""
+    """``levels`` of a lack, by mode; other modes do without the right."""
 
     right: Right
     lack: str
@@ -221,14 +215,12 @@ NEEDED_RIGHTS = tuple(
     )
 )
 RIGHTS = tuple(need.right for need in NEEDED_RIGHTS)
-#: Its review names no pod, so a node's identity is refused, though it may get its own pods.
+# Its review names no pod, so a node's identity is refused, though it may get its own pods.
 RIGHT_NOT_OF_NODES = Right("get", "pods")
 
 
 Findings = Iterator[Finding]
 critical, warning, note = (partial(Finding, level) for level in ("critical", "warning", "note"))
-
-# --- configuration, daemon and logind ----------------------------------------------------------
 
 #: Since then ``shutdown -h now`` goes through logind (systemd#22058, kubernetes#124039).
 SYSTEMD_MIN = 251
@@ -295,7 +287,7 @@ def grant_too_small(snapshot: Snapshot) -> Findings:
         cure = f"set raiseGrant: true, or InhibitDelayMaxSec={seconds} in a drop-in of logind.conf.d"
     else:
         cure = "see the daemon's log for why logind did not take its drop-in"
-    # Without the reserve the last wave loses seconds; below the periods whole waves are cut short.
+    # Below the periods whole waves are cut short; without the reserve only the last one.
     cut_short = bus.grant_ns < plan.requested_seconds * NS_PER_SECOND
     yield Finding("critical" if cut_short else "warning", "grant-too-small", message, cure)
 
@@ -325,7 +317,7 @@ def _will_be_raised(snapshot: Snapshot) -> bool:
 
 
 def other_locks(snapshot: Snapshot) -> Findings:
-    """logind has one limit for every delay lock: ours lets the others hold the machine longer, too."""
+    """logind has one limit for all delay locks: ours lets the others hold the machine longer, too."""
     bus = snapshot.bus
     if bus is None:
         return
@@ -351,8 +343,6 @@ def ways_around_logind(snapshot: Snapshot) -> Findings:
         cure = "set HandlePowerKey=poweroff in logind.conf; 'systemctl kill -s HUP systemd-logind'"
         yield warning("power-key-ignored", message, cure)
 
-
-# --- the journal --------------------------------------------------------------------------------
 
 #: A shutdown of a thousand pods writes 8 MB; the daemon reserves as much.
 FREE_BYTES_MIN = 32 * 1024 * 1024
@@ -380,14 +370,12 @@ def journal(snapshot: Snapshot) -> Findings:
         yield warning("journal-space", message, f"free {size_text(FREE_BYTES_MIN)} or more")
 
 
-# --- measurements ------------------------------------------------------------------------------
-
 #: Synced records of a shutdown: announcement, each wave's statuses, release.
 SYNCS_PER_WAVE = 2
 SYNCS_BESIDE = 2
 #: For the release and its proof.
 LOGIND_CALLS = 3
-#: Before a wave's first signal or delete: the calls for its pods run side by side.
+# Before a wave's first signal or delete: the calls for its pods run side by side.
 MEASURED_ONCE_A_WAVE = ("exec", "CRI container status", DRY_PATCH, DRY_DELETE)
 MEASURED_ONCE = ("CRI list of sandboxes", "kubelet unit")
 
@@ -401,8 +389,8 @@ MEASURE_CURES = {
 
 
 class Budget(NamedTuple):
-    """``overhead_ns``: syncs, calls and process starts beside the waves, by their worst samples.
-    ``slack_ns``: the grant beside the waves; None where graceful shutdown is off.
+    """``overhead_ns``: the calls beside the waves, by their worst samples. ``slack_ns``: the grant beside the
+    waves; None where graceful shutdown is off.
     """
 
     overhead_ns: int
@@ -442,15 +430,11 @@ def measurements(snapshot: Snapshot) -> Findings:
     mode = snapshot.node.mode if snapshot.node is not None else ""
     for each in snapshot.measured:
         if each.error:
-            # Mode api ends pods only by deletes.
             level: Level = "critical" if each.what == DRY_DELETE and mode == "api" else "warning"
             cure = MEASURE_CURES.get(each.what, "see its log, and measure again")
             yield Finding(level, "call-failed", f"{each.what} {each.target}: {each.error}", cure)
 
 
-# --- a Kubernetes node: kubelet, runtime, API server, time -------------------------------------
-
-#: End a wave through the API server, else through the runtime.
 API_MODES = ("api", "auto")
 ENDING_MODES = ("api", "auto", "cri")
 #: The unit of a socket below this folder is one of `SINGLE_UNIT_DISTRIBUTIONS`.
@@ -466,7 +450,6 @@ def packages_and_mode(snapshot: Snapshot) -> Findings:
         level: Level = "warning" if node.mode == "auto" else "critical"
         yield Finding(level, "packages-missing", message, install_command("node"))
     if node is not None and node.unfit:
-        # As ``ebbtide run`` refuses, with the cure.
         message, _, cure = node.unfit.partition(": ")
         yield critical("mode-unfit", message, cure or "see 'ebbtide run --help'")
 
@@ -481,7 +464,6 @@ _KUBELET_TOO: dict[str, tuple[Level, str, str]] = {
 
 
 def kubelet_graceful_shutdown(snapshot: Snapshot) -> Findings:
-    """It is in the way, or missing, by mode."""
     node, bus = snapshot.node, snapshot.bus
     mode = node.mode if node is not None else "process"
     if bus is None:
@@ -512,7 +494,6 @@ def kubelet_graceful_shutdown(snapshot: Snapshot) -> Findings:
 
 
 def kubelet_unit(snapshot: Snapshot) -> Findings:
-    """Can it be stopped, and does it carry out deletes?"""
     node = snapshot.node
     if node is None or node.mode not in ENDING_MODES:
         return
@@ -625,11 +606,8 @@ def rights(snapshot: Snapshot) -> Findings:
         yield warning("identity-unconfined", message, cure)
 
 
-# --- single pods -------------------------------------------------------------------------------
-
 _WRITE_PRIORITY = "write spec.priority as a number into the manifest (kubectl get pod -o yaml shows it)"
 
-#: By a plan's warning.
 CURES = {
     "grace-cut": "give its wave a longer period, or the pod a shorter terminationGracePeriodSeconds",
     "grace-unset": "set terminationGracePeriodSeconds to what the program needs",
@@ -690,7 +668,6 @@ RULES: tuple[Callable[[Snapshot], Findings], ...] = (
 
 
 def examine(snapshot: Snapshot) -> list[Finding]:
-    """The gravest first, those of one level in the order of `RULES`."""
     return gravest_first(finding for rule in RULES for finding in rule(snapshot))
 
 

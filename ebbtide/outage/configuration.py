@@ -1,7 +1,7 @@
 """The outage controller's configuration: fields with type, default and meaning. The reader and
 ``docs/outage-configuration.md`` follow from them.
 
-Only this file has the addresses of management controllers. They get credentials, and a kubelet can annotate
+Only this file has the addresses of management controllers: they get credentials, and a kubelet can annotate
 its own Node.
 """
 
@@ -43,10 +43,9 @@ from ebbtide.events.outage_events import Effect, OutageSettings
 
 OUTAGE_KIND, OUTAGE_VERSION = "OutageConfiguration", OWN_VERSION
 
-#: On the Node itself.
 Statement = Literal["certificate", "declared", "cloud-taint", "remediator"]
 STATEMENTS: tuple[Statement, ...] = get_args(Statement)
-#: No remediator: they differ in their setup.
+#: Remediators differ in their setup.
 BELIEVED: tuple[Statement, ...] = ("certificate", "declared", "cloud-taint")
 
 #: For the Node's name in an address or a system's id.
@@ -141,10 +140,9 @@ _HOST = checked(_host, "a host")
 _PERCENT = Kind("a share from 1% to 100%", _percent, lambda percent: f"{percent}%")
 _LABEL_NAME = Kind("a label's name", _label_name)
 
-#: A Node's creator chooses its name, and a resolver may know any name. A domain has two labels: any name may
-#: be registered below the last one. The last one is no number, or a Node's name could complete an IP address.
+#: A Node's creator chooses its name, and a resolver may know any name. Two labels: anyone may register a name
+#: below the last one. The last one is no number, or a Node's name could complete an IP address.
 _SUFFIX = re.compile(r"(\.[A-Za-z0-9][-A-Za-z0-9_]*)+\.[A-Za-z][-A-Za-z0-9]*\.?(:[0-9]*)?")
-#: Of redfish and ipmi.
 _IDENTIFY = (
     "uuid: the machine is the one whose UUID is the Node's systemUUID, if no other Node has it and it never "
     "changed. name: it is the one that this section names for the Node, by {node} or addresses; no UUID "
@@ -184,21 +182,16 @@ def _place(host: str, port: int, system: str = "") -> tuple[str, int, str]:
 
 
 class _Controllers(Section, frozen=True):
-    """The management controllers of a pool's nodes."""
-
     username_file: Annotated[str, PATH, "Read again for each request, so that a Secret may change."]
     password_file: Annotated[str, PATH, "Like usernameFile."]
     address: str = ""
     addresses: dict[str, str] = {}
 
     def address_of(self, node: str) -> str:
-        """Empty: it has none."""
         return self.addresses.get(node) or self.address.replace(NODE_PLACE, node)
 
 
 class Redfish(_Controllers, frozen=True):
-    """The management controllers of a pool's nodes, over HTTPS."""
-
     address: Annotated[
         str,
         _URL,
@@ -335,8 +328,6 @@ class Cloud(Section, frozen=True):
 
 
 class PowerOff(Section, frozen=True):
-    """Switch off a machine without a proof that it is off."""
-
     after_ns: Annotated[
         int,
         _POWER_OFF,
@@ -355,8 +346,6 @@ class ClusterApi(Section, frozen=True):
 
 
 class Pool(Section, frozen=True):
-    """Nodes of one kind."""
-
     name: Annotated[str, _POOL_NAME, "The pool's name."]
     node_selector: Annotated[
         dict[Annotated[str, _LABEL_NAME], Annotated[str, _LABEL_VALUE]],
@@ -405,7 +394,7 @@ class Pool(Section, frozen=True):
         return all(labels.get(name) == value for name, value in self.node_selector.items())
 
     def machine_sources(self) -> Callable[[str], list[ProofSource]]:
-        """By node, the sources of its machine's power, in the order of the power switches."""
+        """By node, in the order of the power switches."""
         cloud = [self.cloud.ec2.source()] if self.cloud is not None and self.cloud.ec2 is not None else []
         controllers = [each for each in (self.redfish, self.ipmi) if each is not None]
 
@@ -421,7 +410,7 @@ DEFAULT_POOL = Pool(name="default")
 
 
 class Brake(Section, frozen=True):
-    """How many nodes may be in recovery at once: the least of these."""
+    """The least of these limits holds."""
 
     max_nodes: Annotated[int, Meta(ge=1, le=NODES_MAX), "The largest number of nodes."] = 5
     max_share_percent: Annotated[
@@ -490,7 +479,7 @@ class OutageConfiguration(Section, frozen=True):
             if any(not other.node_selector for other in before):
                 message = "it takes no node: an earlier pool has no nodeSelector and takes all, move it back"
                 raise RuleError(message, "pools", at)
-            # No UUID would tell two such nodes apart.
+            # No UUID would distinguish two such nodes.
             for kind, section in (("redfish", pool.redfish), ("ipmi", pool.ipmi)):
                 if section is None or section.identify != "name":
                     continue
@@ -520,8 +509,8 @@ def load_outage(path: str | Path) -> OutageConfiguration:
 
 
 def parse_outage(name: str, raw: bytes) -> OutageConfiguration:
-    """Raises ConfigError, also for an empty file: the defaults write to Nodes, and a ConfigMap may be emptied
-    by accident.
+    """Raises ConfigError, also for an empty file: the defaults write to Nodes, and an accident may empty a
+    ConfigMap.
     """
     with located(name):
         found = documents(raw)

@@ -1,5 +1,5 @@
 """The controller: its leader runs a `Follower` for each node in trouble and each open journal of an earlier
-leader; then the process. No state survives a lead: the next leader reads it from the API server.
+leader. No state survives a lead: the next leader reads it from the API server.
 """
 
 from __future__ import annotations
@@ -70,23 +70,21 @@ T = TypeVar("T")
 
 #: A look at a thousand nodes takes 3 ms.
 LOOK_SECONDS = 0.5
-#: At each look: a begin costs ten requests of twenty a second, and a slow API server makes all leases late.
+#: In each look: a begin costs ten requests of twenty a second, and a slow API server makes all leases late.
 BEGUN_MAX = 5
-#: So many journals of Nodes that are gone are open at a time. A client can forge thousands.
+#: Open journals of deleted Nodes. A client can forge thousands.
 GONE_MAX = 20
-#: Until the next look whether all followers have left.
 LEFT_SECONDS = 0.05
 #: Before a failed follower starts again.
 AGAIN_SECONDS = 15.0
-#: Between two dry runs of a journal's write.
 TRY_SECONDS = 3.0
-#: The leader's dry run and its first list, beside the nodes with a journal.
+#: Beside the nodes: the leader's dry run and its first list.
 EVERY_JOURNAL = ""
 
 
 def urgency(node: NodeView | None) -> int:
-    """The lower begins first: a node that only our taint makes unusable, then nodes that are down. ``node``
-    None: deleted, only its journal is to be closed.
+    """The lower begins first: a node that only our taint makes unusable, then nodes that are down. None: a
+    deleted node.
     """
     if node is not None and node.taint == "ours" and node.ready == "True":
         return 0
@@ -94,7 +92,7 @@ def urgency(node: NodeView | None) -> int:
 
 
 class Leader:
-    """One lead. ``tasks`` run beside the followers until cancelled, and never fail."""
+    """``tasks`` run beside the followers until cancelled, and never fail."""
 
     def __init__(
         self, shared: Shared, link: ApiClient, tasks: Sequence[Callable[[ApiClient], Awaitable[None]]]
@@ -102,12 +100,11 @@ class Leader:
         self._shared, self._link, self._tasks = shared, link, tasks
         #: By Node UID.
         self.followers: dict[str, Follower] = {}
-        #: Open journals without a follower, by Node UID: the name, when to begin, why the last one failed.
+        #: Open journals without a follower, by Node UID: the name, when to begin, and the last failure.
         self._left: dict[str, tuple[str, float, str]] = {}
         self._nursery: trio.Nursery
         self._fenced = ""
         self._leaving = False
-        #: Why no journal can be written, or listed.
         self._refused = self._unlisted = ""
         self._blocked: dict[str, str] = {}
 
@@ -144,7 +141,6 @@ class Leader:
             await trio.sleep(LEFT_SECONDS)
 
     def _due(self) -> list[tuple[str, str]]:
-        """UID and name, the most urgent first."""
         now, there = trio.current_time(), {node.uid: node for node in self._shared.view.there()}
         # A healthy node too: its outage may be open.
         due = {node_uid: node for node_uid, (node, at, _) in self._left.items() if at <= now}
@@ -171,7 +167,7 @@ class Leader:
                 await trio.sleep(AGAIN_SECONDS)
 
     async def _try_journals(self) -> None:
-        """A calm cluster writes no journal: find out before its next outage."""
+        """A calm cluster writes no journal: finds out before its next outage."""
         failing_since = math.inf
         while True:
             began = trio.current_time()
@@ -186,7 +182,7 @@ class Leader:
             await trio.sleep(TRY_SECONDS if problem == self._refused else LOOK_SECONDS)
 
     async def _report_blocked(self) -> None:
-        """Log when a journal begins to wait, and when it goes on: two reasons may alternate for hours."""
+        """Logs when a journal begins to wait, and when it goes on: two reasons may alternate for hours."""
         while True:
             found = {each.node: each.blocked for each in self.followers.values()}
             found[EVERY_JOURNAL] = self._unlisted or self._refused
@@ -206,7 +202,6 @@ class Leader:
         self._nursery.start_soon(self._run, self.followers[node_uid])
 
     async def _run(self, follower: Follower) -> None:
-        """A failed follower stops no other."""
         try:
             await follower.run()
         except JournalLost as lost:
@@ -238,11 +233,8 @@ class Leader:
         self._left[follower.node_uid] = (follower.node, trio.current_time() + AGAIN_SECONDS, why or line)
 
 
-# --- the process: assembly, leadership, end -------------------------------------------------------
-
-#: To store the last records. Another replica takes over after the same time.
+#: Another replica takes over after the same time.
 LEAVE_SECONDS_MAX = 3.0
-#: In a writer's name, which differs from an earlier process of the same pod.
 NONCE_BYTES = 4
 
 
@@ -272,7 +264,6 @@ async def run_controller(options: Options, log: LogOutput) -> None:
         leadership = Leadership(
             link, configuration.namespace, LEASE, identity, log.tell, metrics.blocked_text, requests.take
         )
-        #: At most one.
         leads: list[Leader] = []
 
         async def act_as_leader() -> None:
@@ -295,7 +286,6 @@ async def run_controller(options: Options, log: LogOutput) -> None:
         async with trio.open_nursery() as leading:
             leading.start_soon(end_when_asked)
             while True:
-                # A leader that another one has fenced begins anew, without its state.
                 await leadership.run(act_as_leader)
         nursery.cancel_scope.cancel()
     log.tell(NOTICE, "ended")
@@ -321,7 +311,7 @@ def _leader(
     log: LogOutput,
     metrics: OutageMetrics,
 ) -> Leader:
-    """``manager``: the management cluster's API server, if it is another one."""
+    """``manager``: the management cluster's API server, if there is one."""
     configuration, clock = options.configuration, SystemClock()
     view, work = ClusterView(log.tell, used_labels(configuration)), WorkView(log.tell)
     resource = usable_resource(os.environ, log.tell)
@@ -380,7 +370,6 @@ def _leader(
     tasks: list[Callable[[ApiClient], Awaitable[None]]] = [view.run, work.run, machines.run]
     destination = usable_destination(configuration.tracing.given, os.environ, log.tell)
     if destination is not None:
-        # Spans are only loaded where they are sent.
         from ebbtide.outage.traces import OutageTraces
 
         traces = OutageTraces(paced, configuration.namespace, destination, log.tell)
@@ -402,9 +391,6 @@ def followed_in(system: System) -> Followed:
     return Followed(pods, attachments, elsewhere)
 
 
-# --- the sources of proof of a node, by its pool -----------------------------------------------
-
-
 def machine_of(view: ClusterView, node: str, node_uid: str) -> Machine | None:
     """As last read; None without this Node."""
     found = view.of(node).node
@@ -414,7 +400,7 @@ def machine_of(view: ClusterView, node: str, node_uid: str) -> Machine | None:
 
 
 def pool_of(configuration: OutageConfiguration, view: ClusterView, node: str) -> Pool:
-    """By its present labels; a deleted Node has none."""
+    """By its labels; a deleted Node has none."""
     found = view.of(node).node
     return configuration.pool_of(found.labels if found is not None else {})
 
@@ -426,8 +412,8 @@ def proof_edges(
     caller: ApiCaller,
     manager: ApiCaller | None = None,
 ) -> Callable[[str, str, Check], Sequence[Edge]]:
-    """For a node by name and UID, with the check before a power-off. The pool is chosen when the node is
-    suspected. ``manager``: the cluster with Cluster API's Machines; None: this one.
+    """``manager``: the cluster with Cluster API's Machines; None: this one. The pool is chosen when the node
+    is suspected. ``check``: before a power-off.
     """
     remediators: list[Remediator] = [Remediations(caller, name) for name in KINDS]
     remediators.append(Machines(caller if manager is None else manager, view))

@@ -25,14 +25,14 @@ from ebbtide.events.outage_events import BrakeLimit, NodesCounted, RequestPermit
 from ebbtide.outage.configuration import OutageConfiguration
 from ebbtide.outage.outage_follower import in_trouble
 
-#: A refused node asks again after 15 s, unless it is back or has lost its proof.
+#: A refused node that still has its proof asks again after 15 s.
 WAITS_SECONDS_MAX = 20.0
-#: After its actor ended without returning it: its taint may still come, within 10 s.
+#: An actor ended without returning it: its taint may still come, within 10 s.
 LEFT_SECONDS = 30.0
 #: A new watch sees leases within milliseconds; a refused node would wait for 15 s.
 SEES_SECONDS_MAX = 2.0
 
-#: No kubelet may set these labels of its own Node; it may set its zone.
+#: A kubelet may set its Node's zone, but not these labels.
 CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 ZONE = "topology.kubernetes.io/zone"
 
@@ -48,7 +48,7 @@ def is_control_plane(node: NodeView) -> bool:
 
 
 def used_labels(configuration: OutageConfiguration) -> set[str]:
-    """The labels of a Node by which the brake finds its pool, its zone and its role."""
+    """For a node's pool, zone and role."""
     return {ZONE, *CONTROL_PLANE, *(name for pool in configuration.pools for name in pool.node_selector)}
 
 
@@ -72,8 +72,8 @@ _decoder = msgspec.json.Decoder(ListPart[BudgetObject])
 
 
 def etcd_allows(budgets: Iterable[BudgetObject], pods: Iterable[PodView] = ()) -> bool:
-    """Does each PodDisruptionBudget of etcd allow that this node goes? ``pods``: the node's own. A member
-    that is not Ready is in the budget's numbers already: then the others have to be enough.
+    """Whether each PodDisruptionBudget of etcd allows that this node goes. ``pods``: the node's own. A member
+    that is not Ready is in the budget's numbers already: then the others must be enough.
     """
     down = {each.namespace for each in pods if ETCD in each.name and not each.ready}
     for each in budgets:
@@ -145,7 +145,7 @@ def count_nodes(
 
 
 def may_lose(configuration: OutageConfiguration, nodes: Iterable[NodeView], *, etcd: bool) -> tuple[int, str]:
-    """How many Ready nodes may be in recovery at once now, and what refuses the next one. Workers first."""
+    """How many Ready nodes may be in recovery at once, and the refusal of the next one. Workers first."""
     found = list(nodes)
     places = {each.name for each in found if each.taint != "none" and each.ready != "True"}
     well = [each for each in found if each.ready == "True" and each.taint == "none"]
@@ -175,7 +175,7 @@ class Permits:
         self._configuration, self._view, self._etcd = configuration, view, etcd
         #: By node, the permit's end: infinite while its actor has it.
         self._permits: dict[str, float] = {}
-        #: Nodes that gave their place back: their taint takes none. A new leader does not know yet.
+        #: Nodes that gave their place back: their taint takes none. A new leader lacks these.
         self._elsewhere: set[str] = set()
         #: By node, in the order of first requests: the last one's time.
         self._waiting: dict[str, float] = {}
@@ -186,7 +186,7 @@ class Permits:
         return _PermitEdge(self, node)
 
     async def wait_seen(self, node: str) -> bool:
-        """Until the view sees renewals, or `SEES_SECONDS_MAX`: then whether etcd allows it."""
+        """Waits until the view sees renewals, at most `SEES_SECONDS_MAX`. Returns whether etcd allows it."""
         with trio.move_on_after(SEES_SECONDS_MAX):
             while self._view.sees_since == math.inf:
                 await self._view.of(node).news.wait()
@@ -194,8 +194,8 @@ class Permits:
         return found is None or not is_control_plane(found) or await self._etcd(node)
 
     def request(self, node: str, key: str = "", *, etcd: bool = True) -> tuple[NodesCounted, str]:
-        """Take a place, or queue for one: the count, and the reason of a refusal. A refused node keeps its
-        permit until `give_back`.
+        """Takes a place, or queues for one. Returns the count, and the reason of a refusal. A refused node
+        keeps its permit until `give_back`.
         """
         now = trio.current_time()
         self._permits = {each: until for each, until in self._permits.items() if until > now}
@@ -213,7 +213,7 @@ class Permits:
         return counted, refused
 
     def give_back(self, node: str) -> None:
-        """The permit or the place in the queue, if any. A taint on the node takes no place any more."""
+        """The permit or the place in the queue, if any. The node's taint takes no place any more."""
         self._permits.pop(node, None)
         self._waiting.pop(node, None)
         self._elsewhere.add(node)
@@ -238,7 +238,7 @@ class Permits:
             self._configuration,
             self._view.of(asks).node,
             others,
-            # A permit counts without a Node too: the view may be broken.
+            # Also a permit without a Node: the view may be broken.
             (self._permits.keys() | (tainted - self._elsewhere)) - {asks},
             lambda each: each.ready == "True" and self._view.silent_at(each.name) > now,
             etcd=etcd,
@@ -258,7 +258,6 @@ class _PermitEdge(Edge):
         }
 
     async def run(self, outlet: Outlet) -> None:
-        """Until the node's actor ends."""
         try:
             await trio.sleep_forever()
         finally:

@@ -21,16 +21,14 @@ if TYPE_CHECKING:
     from ebbtide.events.record.shutdown_record import ShutdownRecord
 
 T = TypeVar("T")
-#: A text with its own style, or a plain text.
 Cell: TypeAlias = "str | Text"
 
 #: A line in a pipe is a whole row.
 PIPE_WIDTH = 4096
 
-#: Blanks between two columns, and before the lines of a block.
+#: Between two columns, and before the lines of a block.
 GAP = 2
 
-#: Colours of outcomes; other texts have none.
 STYLES = {
     "graceful": "green",
     "complete": "green",
@@ -69,7 +67,6 @@ def console(file: IO[str] | None = None) -> Console:
 
 
 def show(renderable: RenderableType) -> None:
-    """Print a table or a text; in a pipe without trailing blanks."""
     if isinstance(renderable, str):
         print(renderable)
     elif sys.stdout.isatty():
@@ -80,7 +77,6 @@ def show(renderable: RenderableType) -> None:
 
 
 def printed_lines(renderable: RenderableType) -> list[str]:
-    """As on standard output."""
     to = console()
     with to.capture() as captured:
         to.print(renderable)
@@ -90,7 +86,7 @@ def printed_lines(renderable: RenderableType) -> list[str]:
 def table(
     headings: Sequence[str], rows: Iterable[Sequence[Cell]], *, right: Sequence[str] = ()
 ) -> RenderableType:
-    """A table; outcomes get their colour. Columns in ``right`` are numbers."""
+    """Outcomes get their colour. Columns in ``right`` are numbers."""
     from rich.table import Table
     from rich.text import Text
 
@@ -112,7 +108,7 @@ ALIKE_MAX = 3
 
 
 def first_of_each(items: Iterable[T], code: Callable[[T], str]) -> Iterator[tuple[T, int]]:
-    """The first `ALIKE_MAX` items of each code; the last of them with the number of further ones, else 0."""
+    """The first `ALIKE_MAX` items of each code; the last one with the number of further ones, else 0."""
     listed, shown = list(items), Counter[str]()
     totals = Counter(map(code, listed))
     for item in listed:
@@ -122,7 +118,7 @@ def first_of_each(items: Iterable[T], code: Callable[[T], str]) -> Iterator[tupl
 
 
 def pairs(rows: Iterable[tuple[str, str]]) -> RenderableType:
-    """Names and their values, without a heading. A row without a value is left out."""
+    """Names and their values. Leaves out a row without a value."""
     from rich.table import Table
     from rich.text import Text
 
@@ -140,10 +136,10 @@ SENTENCE_WIDTH_MIN = 24
 
 
 class NarrowTable:
-    """Rows under headings. ``right``: columns of numbers. ``spare``: columns to drop first, in this order.
-    ``wraps``: a column of sentences, which may take several lines of `SENTENCE_WIDTH_MIN`.
+    """``right``: columns of numbers. ``spare``: columns to drop first, in this order, if the table is too
+    wide. ``wraps``: a column of sentences, which may take several lines of `SENTENCE_WIDTH_MIN`.
 
-    If the table is too wide, it loses spare columns; if it is still too wide, each row becomes a block.
+    If it is still too wide, each row becomes a block.
     """
 
     def __init__(
@@ -162,7 +158,7 @@ class NarrowTable:
         from rich.cells import cell_len
         from rich.text import Text
 
-        # Cells, not characters: some scripts have letters of two columns.
+        # Some scripts have letters of two cells.
         widths = [max(map(cell_len, column)) for column in zip(self.headings, *self.rows, strict=True)]
         if self.wraps:
             at = self.headings.index(self.wraps)
@@ -193,9 +189,7 @@ class NarrowTable:
 
 
 class Heading(NamedTuple):
-    """Beside a Struct's field: the column that shows it. ``right``: numbers; ``spare`` and ``wraps`` as for
-    `NarrowTable`.
-    """
+    """A Struct's field with its column. The other fields as for `NarrowTable`."""
 
     text: str
     right: bool = False
@@ -204,8 +198,8 @@ class Heading(NamedTuple):
 
 
 def struct_cells(rows: Sequence[Any]) -> tuple[list[Heading], list[list[str]]]:
-    """Of at least one row; the Struct's own fields before inherited ones. No column for a field that is None
-    in every row.
+    """Of at least one row; the Struct's own fields before inherited ones, without a field that is None in
+    every row.
     """
     kind = type(rows[0])
     hints = get_type_hints(kind, include_extras=True)
@@ -236,7 +230,7 @@ def _cell(value: Any) -> str:
 
 
 def headline_text(shutdown: ShutdownRecord) -> Text:
-    """A shutdown in one line: its sign, then its gravest cause if it did not go well."""
+    """Its sign, then its gravest cause if it did not go well."""
     from rich.text import Text
 
     from ebbtide.events.record.causes import headline
@@ -247,7 +241,6 @@ def headline_text(shutdown: ShutdownRecord) -> Text:
 
 
 def outage_lines(outage: OutageRecord) -> list[str]:
-    """The first line of an outage, and what to do."""
     from ebbtide.events.record.outage_causes import outage_cause, outage_headline, outage_seal
     from ebbtide.events.record.shutdown_record import SIGNS
 
@@ -257,12 +250,12 @@ def outage_lines(outage: OutageRecord) -> list[str]:
     return list(map(visible, lines))
 
 
-#: Remarks beside the causes; the roots themselves are never folded away.
+#: The roots are never folded away.
 REMARKS_MAX = 3
 
 
 def cause_lines(shutdown: ShutdownRecord, *, every: bool = False) -> RenderableType:
-    """The headline, then every root with what to do; ``every``: a line for each warning."""
+    """``every``: a line for each warning."""
     from rich.console import Group
     from rich.padding import Padding
     from rich.text import Text
@@ -286,7 +279,6 @@ def cause_lines(shutdown: ShutdownRecord, *, every: bool = False) -> RenderableT
             lines += [(2 * GAP, each.text, style) for each in found if each.text != root.text]
     if folded and not every:
         lines.append((GAP, f"and {plural(folded, 'warning')} below these: --all", "dim"))
-    # On a narrow terminal further lines are indented too.
     padded = (
         Padding(Text(visible(text), style=style), (0, 0, 0, left), expand=False)
         for left, text, style in lines
@@ -295,7 +287,7 @@ def cause_lines(shutdown: ShutdownRecord, *, every: bool = False) -> RenderableT
 
 
 def hanging(before: Text, text: Text) -> RenderableType:
-    """A line whose further lines, on a narrow terminal, begin below ``text``."""
+    """On a narrow terminal, further lines begin below ``text``."""
     from rich.table import Table
 
     made = Table.grid()
@@ -306,10 +298,7 @@ def hanging(before: Text, text: Text) -> RenderableType:
 
 
 def painter(styles: Mapping[str, Mapping[str, Any]]) -> Callable[[str, str], str]:
-    """``paint(name, text)``: colours text that is written without a table.
-
-    On a terminal in the style of that name, as for `click.style`; plain in a pipe, and without a style.
-    """
+    """``paint(name, text)``: in the style of that name (`click.style`) on a terminal, plain in a pipe."""
     import click
 
     coloured = sys.stdout.isatty()
@@ -317,7 +306,7 @@ def painter(styles: Mapping[str, Mapping[str, Any]]) -> Callable[[str, str], str
 
 
 def json_line(document: Any, indent: int | None = None) -> str:
-    """A document of Structs and plain values, without its line's end; on one line for a stream."""
+    """Without its line's end; ``indent`` None: on one line, for a stream."""
     import json
 
     import msgspec
@@ -327,7 +316,7 @@ def json_line(document: Any, indent: int | None = None) -> str:
 
 
 def show_json(document: Any) -> None:
-    """One JSON document; indented for people, on one line in a pipe."""
+    """Indented for people, on one line in a pipe."""
     sys.stdout.write(json_line(document, indent=2 if sys.stdout.isatty() else None) + "\n")
 
 
@@ -340,11 +329,11 @@ def show_document(document: Any, output: str) -> None:
 
     text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
     if not text.replace("\n", "").isprintable():
-        # YAML keeps some characters that a terminal obeys: escape everything beyond ASCII then.
+        # YAML keeps some characters that a terminal obeys: escape all but ASCII then.
         text = yaml.safe_dump(document, sort_keys=False, allow_unicode=False)
     sys.stdout.write(text)
 
 
 def remark(text: str) -> None:
-    """A line of progress or a remark; never part of the result."""
+    """Progress or a remark; never part of the result."""
     print(visible(text), file=sys.stderr)

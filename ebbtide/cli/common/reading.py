@@ -1,8 +1,8 @@
-"""Opens journals for a command: one by its locations, or the journals of many nodes together.
+"""Opens journals for a command. A command reads all usable records, reports the rest, and ends with the
+verdict's exit code.
 
-A command reads all usable records, reports the rest, and ends with the verdict's exit code.
-``configmaps:NAMESPACE/NODE`` names a journal of outages in the API server, read once, into memory, with
-kubectl's credentials.
+``configmaps:NAMESPACE/NODE`` names a journal of outages in the API server, read once, with kubectl's
+credentials.
 """
 
 from __future__ import annotations
@@ -31,23 +31,22 @@ if TYPE_CHECKING:
     from ebbtide.events.record.episodes import EpisodeRecord
     from ebbtide.events.record.shutdown_record import ShutdownRecord
 
-#: The suffix of a segment's file.
 SEGMENT_FILES = "*.ebj"
 #: For a journal in the API server; some MiB take a second.
 STORED_SECONDS_MAX = 30.0
-#: Between two looks at a followed journal: soon enough for eyes, and seldom enough for an idle machine.
+#: Between two looks at a followed journal: soon enough for eyes, cheap for an idle machine.
 LOOK_SECONDS = 0.2
 
 
 def sources_of(journals: Sequence[Path]) -> list[Source]:
-    """The named directories, packed journals, or journals in the API server; or the configured directories.
+    """The named directories, packed journals, or journals in the API server; else the configured directories.
     Raises Refused.
     """
     watch_memory(", ".join(map(str, journals)) or "the journal")
     found: list[Source] = []
     context = click.get_current_context(silent=True)
     for path in journals or default_journals():
-        # First: a local folder with that name is not a journal in the API server.
+        # First: a local folder with that name is not meant.
         if is_stored(path):
             found.append(stored_source(path))
             continue
@@ -68,23 +67,23 @@ def sources_of(journals: Sequence[Path]) -> list[Source]:
         except NotPacked as error:
             raise Refused(f"{error}; name the journal's directory") from error
         found.append(packed)
-        # Records are read lazily up to the command's last line, so the file stays open.
+        # Records are read up to the command's last line.
         if context is not None:
             context.call_on_close(packed.close)
     return found
 
 
 def watch_memory(reading: str) -> None:
-    """Until the command's end: an error names what it reads."""
+    """Until the command's end. ``reading``: for the error."""
     memory.reading = reading
     if (context := click.get_current_context(silent=True)) is not None:
         context.call_on_close(memory.watch_process())
 
 
 def stored_source(place: Path) -> Source:
-    """The journal at a command's first call; later calls return the same. Raises Refused."""
+    """Raises Refused."""
     context = click.get_current_context(silent=True)
-    # A command reads a journal several times, and must see the same records each time.
+    # A command reads a journal several times, and must see the same records.
     read: dict[str, Source] = {} if context is None else context.meta.setdefault(__name__, {})
     name = str(place)
     if name in read:
@@ -121,7 +120,7 @@ def refuse_following(journals: tuple[Path, ...]) -> None:
 
 
 def default_journals() -> list[Path]:
-    """The daemon's places of the journal, also with an unreadable configuration."""
+    """The daemon's, also with an unreadable configuration."""
     from ebbtide.config import ConfigError, default_paths, load
 
     try:
@@ -151,16 +150,14 @@ def open_journal(journals: Sequence[Path], *, logics: Collection[str] | None = N
 
 
 def conclude(verdict: Verdict) -> int:
-    """Report the journal's defects; returns the exit code."""
     if verdict.state != "intact":
         remark(f"ebbtide: {verdict.banner}")
     return verdict.exit_code
 
 
 def follow_journal(sources: Sequence[Source]) -> Iterator[Batch | None]:
-    """All records, then new ones, without end; None whenever it has caught up.
-
-    Whole steps, as in reading a finished journal. Raises OSError where a location cannot be listed.
+    """All records in whole steps, then new ones, without end; None whenever it has caught up. Raises OSError
+    where a location cannot be listed.
     """
     end: Link | None = None
     open_step: list[RawRecord] = []
@@ -170,13 +167,13 @@ def follow_journal(sources: Sequence[Source]) -> Iterator[Batch | None]:
             if end is not None and segment.number < end.segment:
                 continue
             following = segments[index + 1].header if index + 1 < len(segments) else None
-            # Without a next segment, a cut last frame may still be written.
+            # A cut last frame may still be written.
             scan = Scan(segment, following.link if following is not None else None)
             if end is not None and segment.number == end.segment:
-                # Behind the last good frame: a look costs only the new bytes.
+                # A look costs only the new bytes.
                 scan.end = end
             for piece in scan.pieces():
-                # Show a step after its last record, when all its decisions are present.
+                # A step is whole after its last record.
                 whole = [*open_step, *piece.records[: piece.whole]] if piece.whole else []
                 open_step = piece.records[piece.whole :] if piece.whole else [*open_step, *piece.records]
                 if whole:
@@ -194,14 +191,14 @@ def journals_below(place: Path) -> list[Path]:
 
 
 class JournalLocations(NamedTuple):
-    """The places of one journal of a `JournalPool`, small enough to send: its id, its places, its size."""
+    """One journal of a `JournalPool`, small enough to send."""
 
     journal: str
     locations: tuple[str, ...]
     bytes: int
 
     def history(self, logics: Collection[str] | None = None) -> History:
-        """Opens it, also in another process. Raises Refused, OSError."""
+        """Also in another process. Raises Refused, OSError."""
         sources = sources_of([Path(location) for location in self.locations])
         return History(sources, journal=self.journal, logics=logics)
 
@@ -222,19 +219,17 @@ def usable_records(history: History, say: Callable[[str], None]) -> Iterator[Epi
 
 
 class JournalPool:
-    """Journals of several nodes, by their ids. Places with the same journal are one journal.
+    """Journals of several nodes, by their ids. A folder without segments means the journals below it.
 
-    A folder without segments means the journals below it. After `shutdown_records` was read to the end,
-    ``code`` is the worst verdict's, and ``verdicts`` has all.
+    After `shutdown_records` was read to the end, ``code`` is the worst verdict's, and ``verdicts`` has all.
     """
 
     def __init__(self, folders: Sequence[Path]) -> None:
         """Raises Refused where a place is missing or has no journal, OSError."""
         self.code = 0
         self.verdicts: list[Verdict] = []
-        #: Each journal's sources, by its id.
         self._sources: dict[str, list[Source]] = {}
-        # Place by place, so that an error can name the one without a journal.
+        # Place by place, to name the one without a journal.
         for named in [[place] for place in folders] or [[]]:
             places: list[Path] = []
             for place in named:
@@ -266,7 +261,7 @@ class JournalPool:
 
     @property
     def kinds(self) -> tuple[type[EpisodeRecord], ...]:
-        """The kinds in its journals, shutdowns first."""
+        """Shutdowns first."""
         from ebbtide.events.record.outage_record import OutageRecord
         from ebbtide.events.record.shutdown_record import ShutdownRecord
 
@@ -274,13 +269,12 @@ class JournalPool:
         return tuple(kind for kind, of in ((ShutdownRecord, False), (OutageRecord, True)) if of in of_outages)
 
     def shutdown_records(self) -> Iterator[ShutdownRecord]:
-        """Every shutdown, journal by journal; reports defects on standard error."""
+        """Reports defects on standard error, as `records` does."""
         from ebbtide.events.record.shutdown_record import ShutdownRecord
 
         return (told for told in self.records() if isinstance(told, ShutdownRecord))
 
     def records(self) -> Iterator[EpisodeRecord]:
-        """Every shutdown and every outage, in the same way."""
         for history in self.histories():
             yield from usable_records(history, remark)
             self.verdicts.append(history.verdict)

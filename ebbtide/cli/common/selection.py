@@ -1,11 +1,8 @@
-"""The selection of a shutdown, a moment or a pod, the same for every verb; and shared documents.
+"""The selection of a shutdown, a moment or a pod; and documents about shutdowns.
 
-A moment (``--since``, ``--until``, ``--at``) has one of four forms:
-
-- ``214``: a record's number;
-- ``+3.5s``, ``-2s``: a time since the shutdown's signal;
-- ``10m``: so long ago;
-- ``2026-03-01T12:00:00Z``: a time (RFC 3339, or as in tables); without a zone UTC.
+A moment (``--since``, ``--until``, ``--at``) is ``214``, a record's number; ``+3.5s`` or ``-2s`` since the
+shutdown's signal; ``10m`` ago; or ``2026-03-01T12:00:00Z``, a time (RFC 3339, or as in tables; UTC without a
+zone).
 """
 
 from __future__ import annotations
@@ -42,9 +39,7 @@ if TYPE_CHECKING:
     from ebbtide.events.record.shutdown_record import ShutdownRecord
     from ebbtide.replay.timeline import Moment
 
-# --- a shutdown --------------------------------------------------------------------------------
-
-#: Looks like an option, and is an episode.
+#: An episode that looks like an option.
 _BACKWARDS = re.compile(r"-[1-9][0-9]{0,8}")
 
 
@@ -61,15 +56,14 @@ def read_episodes(history: History, boots: list[BootRecord] | None = None) -> tu
 
 
 def choose_episode(journals: Sequence[Path], name: str) -> Episode:
-    """The episode with this name. Raises Refused with the existing names."""
+    """Raises Refused with the existing names."""
     history = open_journal(journals)
     return _pick_by_name(history, episodes(history, boot_id=boot_id()), name)
 
 
 def choose_shutdown(journals: Sequence[Path], name: str) -> tuple[ShutdownRecord, int]:
-    """The shutdown with this name, and the exit code of the journal's verdict; reports defects.
-
-    Raises Refused with the existing names, and for an outage.
+    """With the exit code of the journal's verdict; reports defects. Raises Refused with the existing names,
+    and for an outage.
     """
     from ebbtide.events.record.outage_record import OutageRecord
 
@@ -79,7 +73,6 @@ def choose_shutdown(journals: Sequence[Path], name: str) -> tuple[ShutdownRecord
     return found, code
 
 
-#: The verbs to use for an outage where this one reads shutdowns only.
 INSTEAD_OF_OUTAGE = (
     "this can be asked of shutdowns only: 'ebbtide replay critical-chain' says what an outage waited for,"
     " and 'ebbtide replay blame' what each pod and volume did"
@@ -87,7 +80,7 @@ INSTEAD_OF_OUTAGE = (
 
 
 def choose_record(journals: Sequence[Path], name: str) -> tuple[EpisodeRecord, int]:
-    """The same for shutdowns or outages, whatever the journal has."""
+    """A shutdown or an outage, as `choose_shutdown`."""
     from ebbtide.events.record.episodes import records_of
     from ebbtide.events.record.shutdown_record import with_verdict
 
@@ -98,7 +91,7 @@ def choose_record(journals: Sequence[Path], name: str) -> tuple[EpisodeRecord, i
 
 
 def whole_verdict(history: History) -> Verdict:
-    """Reads to the end: damage behind a shutdown also counts."""
+    """Of the whole journal: damage behind a shutdown also counts."""
     try:
         return history.verdict
     except Unread:
@@ -106,36 +99,33 @@ def whole_verdict(history: History) -> Verdict:
 
 
 def history_kind(history: History) -> str:
-    """The kind in the journal: ``outage`` or ``shutdown``."""
     return "outage" if history.of_outages else "shutdown"
 
 
 def _pick_by_name(history: History, found: Iterable[HasShutdownIdT], name: str) -> HasShutdownIdT:
-    # Verbs pass unknown options as episodes (`ignore_unknown_options`), so that ``-2`` works.
+    # `ignore_unknown_options` lets ``-2`` through, and every other unknown option.
     if name.startswith("-") and not _BACKWARDS.fullmatch(name):
         raise Refused(f"no such option: {name}")
     try:
         return pick(found, name, history_kind(history))
     except NoSuchShutdown as error:
-        # A damaged journal may miss it because of the damage: use the damage's exit code.
+        # A damaged journal may miss it because of the damage.
         code = conclude(history.verdict) or WRONG
         raise Refused(f"{error}{listed_by(error)}", code) from None
 
 
 def listed_by(error: NoSuchShutdown) -> str:
-    """Where to see them; empty without any."""
+    """Empty without any."""
     return "; 'ebbtide journal ls' lists them" if error.count else ""
 
 
-# --- a moment, an actor, a pod ------------------------------------------------------------------
-
 MOMENT_METAVAR = "SEQ|+TIME|AGO|TIME"
-#: For the help of an option.
+#: For an option's help.
 MOMENT_FORMS = "214, +3.5s since the signal, 10m ago, or a time"
 
 
 def parse_moment(text: str, option: str, now_ns: int | None = None) -> Moment:
-    """``now_ns``: Unix time in nanoseconds. Raises Refused, with the option's name."""
+    """``now_ns``: Unix time. Raises Refused."""
     from ebbtide.replay.timeline import Moment
 
     if text.isascii() and text.isdecimal():
@@ -150,9 +140,8 @@ def parse_moment(text: str, option: str, now_ns: int | None = None) -> Moment:
         if text.lstrip().startswith(("+", "-")):
             return Moment("since_ns", duration_ns)
         return Moment("wall_ns", (time.time_ns() if now_ns is None else now_ns) - duration_ns)
-    # As tables show it.
     written = text.removesuffix(" UTC")
-    # Exact to the nanosecond: `datetime` keeps microseconds.
+    # `datetime` keeps only microseconds.
     fraction = re.search(r"\.(\d{1,9})\d*", written)
     try:
         whole = datetime.fromisoformat(written.replace(fraction[0], "") if fraction else written)
@@ -166,7 +155,7 @@ def parse_moment(text: str, option: str, now_ns: int | None = None) -> Moment:
 
 
 def known_actor(wanted: str) -> str:
-    """``wanted``, if it is an actor that writes records. Raises Refused with the existing names."""
+    """Raises Refused with the existing names."""
     from ebbtide.actors.system import ACTOR_TYPE_BY_NAME, EDGE, SYSTEM
     from ebbtide.replay.timeline import is_actor, short_name
 
@@ -178,8 +167,8 @@ def known_actor(wanted: str) -> str:
 
 
 def pod_uids(wanted: str, names: Names) -> Callable[[], Sequence[str]]:
-    """The UIDs of this pod in the records so far: a recreated pod has several. ``wanted`` is namespace/name,
-    a name, or a UID.
+    """The pod's UIDs in the records so far: a recreated pod has several. ``wanted``: namespace/name, a name,
+    or a UID.
     """
     from ebbtide.replay.timeline import is_pod
 
@@ -187,18 +176,15 @@ def pod_uids(wanted: str, names: Names) -> Callable[[], Sequence[str]]:
     def uids(known: int) -> list[str]:
         return [uid for uid, label in names.labels.items() if is_pod(wanted, uid, label)]
 
-    # Names only grow: with the same number of names there is no new one.
+    # Names only grow, so their number shows a new one.
     return lambda: uids(len(names.labels))
 
 
 def names_pod(raw: RawRecord, uids: Sequence[str]) -> bool:
-    """The pod's actor wrote it, or it has the UID: as a value, or as the subject in an order's key."""
+    """The pod's actor wrote it, or it has the UID as a value or in an order's key."""
     return raw.actor.partition(":")[2] in uids or any(
         needle in raw.payload for uid in uids for needle in (msgspec.msgpack.encode(uid), f"/{uid}/".encode())
     )
-
-
-# --- documents about shutdowns -----------------------------------------------------------------
 
 
 def outcomes_text(pods: Mapping[Any, int], running: int = 0) -> str:
@@ -213,19 +199,18 @@ def journal_state(verdict: Verdict) -> dict[str, str | None]:
 
 
 def boot_heading(boot: BootRecord) -> dict[str, Any]:
-    """The end of a boot; ``episode`` null: no shutdown; ``wave`` null: not cut short in one."""
+    """``episode`` null: no shutdown; ``wave`` null: not cut short in one."""
     end, wave = boot.event, boot.event.wave if boot.event.wave >= 0 else None
     fields = {"boot_id": end.boot_id, "ending": end.ending, "why": end.why, "wave": wave}
     return json_object(fields | {"alive_wall_ns": end.alive_wall_ns or None, "episode": boot.episode or None})
 
 
-#: In every document about a shutdown or an outage, in the words of ``journal ls``.
 _OF_EPISODE = ("id", "trace_id", "node", "kind", "started_wall_ns", "outcome", "ended_ns")
 
 
 def episode_heading(episode: EpisodeRecord) -> dict[str, Any]:
-    """Only a shutdown has a severity, and a tree of causes; without ``cause`` it went well. ``endsHere``: the
-    damage cuts this episode's record.
+    """Only a shutdown has a severity and ``causes``; without ``cause`` it went well. ``endsHere``: the damage
+    cuts this episode's record.
     """
     from ebbtide.events.record.causes import cause_tree, headline, root_cause
     from ebbtide.events.record.outage_causes import outage_cause, outage_headline
@@ -245,7 +230,7 @@ def episode_heading(episode: EpisodeRecord) -> dict[str, Any]:
 
 
 def shown_cause(shutdown: ShutdownRecord, root: RootCause) -> dict[str, Any]:
-    """A root with what follows from it: warnings of one kind each, and the pods with it."""
+    """With its consequences: a group for each kind of warning, with its pods."""
     labels = {pod.uid: pod.label for pod in shutdown.pods}
 
     def shown(group: CauseGroup) -> dict[str, Any]:

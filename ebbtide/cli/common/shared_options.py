@@ -1,4 +1,4 @@
-"""Options of several commands, with the same name and help everywhere.
+"""Options of several commands.
 
 Imports only click: ``ebbtide --help`` and the daemon import this module too.
 """
@@ -26,14 +26,14 @@ Function = Callable[..., int]
 
 
 def need_command(ctx: click.Context) -> None:
-    """A group without a command shows its help and does nothing (the same in every version of click)."""
+    """A group without a command shows its help, in every version of click."""
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help(), err=True)
         ctx.exit(2)
 
 
 class Duration(Parameter):
-    """A Go duration, as in the kubelet's configuration; in nanoseconds."""
+    """As in the kubelet's configuration; in nanoseconds."""
 
     name = "duration"
 
@@ -53,7 +53,7 @@ DURATION = Duration()
 
 
 def given_options(options: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Each given option with its value (True: a flag), a repeatable one each time, for a command line."""
+    """For a command line: True for a flag, a repeatable option each time."""
     for name, value in options.items():
         for each in value if isinstance(value, tuple) else (value,):
             # Not by equality: 0 is given.
@@ -62,7 +62,7 @@ def given_options(options: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def output_option(*formats: str) -> Callable[[F], F]:
-    """``-o``; the first format is the default. Verbs that write a file use `saving.file_option`."""
+    """The first format is the default. Verbs that write a file use `saving.file_option`."""
     return click.option(
         "-o",
         "--output",
@@ -73,14 +73,11 @@ def output_option(*formats: str) -> Callable[[F], F]:
     )
 
 
-# --- what a verb is about ----------------------------------------------------------------------
-
-
 class EpisodeCommand(click.Command):
-    """A command with an EPISODE: ``-2`` is the name of a shutdown and no option.
+    """``-2`` is the name of a shutdown and no option.
 
-    Other unknown words with one dash arrive as an EPISODE, and the look-up refuses them. Unknown words with
-    two dashes are refused as options.
+    The look-up of the EPISODE refuses other unknown words with one dash. Unknown words with two dashes are
+    refused as options.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -97,7 +94,7 @@ class EpisodeCommand(click.Command):
         return super().parse_args(ctx, args)
 
 
-#: The last one is the most frequent choice by far.
+#: By far the most frequent choice.
 EPISODE = click.argument("episode", default="last")
 OPTIONAL_EPISODE = click.argument("episode", required=False)
 
@@ -105,9 +102,7 @@ OPTIONAL_EPISODE = click.argument("episode", required=False)
 def episode_verb(
     name: str, epilog: str, *formats: str, episode: Callable[[Function], Function] = EPISODE
 ) -> Callable[[Function], click.Command]:
-    """A verb about one EPISODE of the journal at ``--journal``. ``formats``: of ``-o``; a verb that writes a
-    file has its own.
-    """
+    """``formats``: of ``-o``; a verb that writes a file has its own."""
 
     def make(function: Function) -> click.Command:
         command = click.command(name, epilog=epilog, cls=EpisodeCommand)(episode(journals_option(function)))
@@ -126,7 +121,7 @@ wave_option = click.option(
 
 
 def configs_option(default: str, name: str = "configs") -> Callable[[F], F]:
-    """``--config``. ``default``: for its help."""
+    """``default``: for its help."""
     return click.option(
         "--config",
         name,
@@ -153,12 +148,11 @@ def pods_option(default: str = "") -> Callable[[F], F]:
     )
 
 
-#: Begins the name of a journal in the API server (`ebbtide.cli.common.reading`).
+#: A journal in the API server (`ebbtide.cli.common.reading`).
 SCHEME = "configmaps:"
 
 
 def is_stored(place: Path) -> bool:
-    """Whether this names a journal in the API server."""
     return str(place).startswith(SCHEME)
 
 
@@ -188,8 +182,6 @@ runtime_option = click.option(
     help="The daemon's files that a reboot removes: its socket, its pods' records.",
 )
 
-# --- a Kubernetes node: the daemon's own options, under the same names --------------------------
-
 #: By field of `RunOptions`.
 _OPTIONS: dict[str, Callable[[Function], Function]] = {
     "config": configs_option("/etc/ebbtide/config.yaml", "config"),
@@ -218,12 +210,11 @@ _OPTIONS: dict[str, Callable[[Function], Function]] = {
         help="This Node's name in the API.  [default: EBBTIDE_NODE_NAME, or the host name in lower case]",
     ),
 }
-#: Of a verb that judges a node.
 OF_NODE = ("config", "runtime", "mode", "cri", "kubeconfig", "node_name")
 
 
 def run_options(*names: str) -> Callable[[Function], Function]:
-    """These fields of `RunOptions`, each an option, as one ``options``; its mode is empty if absent."""
+    """These fields of `RunOptions` as one ``options``; its mode is empty if absent."""
 
     def decorate(command: Function) -> Function:
         @wraps(command)
@@ -242,7 +233,7 @@ def run_options(*names: str) -> Callable[[Function], Function]:
 
 
 def paths_option(text: str, option: str = "--journal", name: str = "journals") -> Callable[[F], F]:
-    """Places of a journal. ``text``: for its help."""
+    """``text``: for its help."""
     path = click.Path(path_type=Path)
     return click.option(option, name, multiple=True, type=path, metavar="DIR", help=text)
 
@@ -261,8 +252,7 @@ pooled_journals_option = paths_option(
 
 
 def refuse_node_options(options: RunOptions) -> None:
-    """Mode process has no Kubernetes node. Raises Refused with the first given option."""
-    # Ignored options would mislead their author.
+    """Mode process has no Kubernetes node: ignored options would mislead their author. Raises Refused."""
     for name in ("cri", "kubeconfig", "node_name"):
         if getattr(options, name) is not None:
             option = f"--{name.replace('_', '-')}"

@@ -1,6 +1,6 @@
 """Shared by the verbs about a live cluster: credentials, requests, and errors.
 
-They read with a person's own rights, once. They watch nothing and retry nothing: the person sees the error.
+They read once, with a person's own rights. They watch nothing and retry nothing: the person sees the error.
 """
 
 from __future__ import annotations
@@ -55,19 +55,19 @@ Verb = TypeVar("Verb", bound=Callable[..., int])
 
 #: A person waits: a slower server counts as down.
 ANSWER_SECONDS_MAX = 10.0
-#: Objects in one part of a list, of some KiB each.
+#: Of some KiB each.
 PART_OBJECTS = 250
 #: A leader renews every 2 s; after this time without a change there is none. Only this machine's clock is
 #: used: a person's may be wrong by more than a Lease counts.
 LEADER_SECONDS_MAX = 6.0
 LEADER_LOOK_SECONDS = 0.25
-#: Every client that may write the Lease can write the leader's note.
+#: Any client that may write the Lease can write the leader's note.
 NOTE_CHARACTERS_MAX = 300
 HTTP_UNAUTHORIZED, HTTP_FORBIDDEN, HTTP_NOT_FOUND, HTTP_CONFLICT = 401, 403, 404, 409
 
 
 class Named(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # older versions of click have none
-    """The name of an object: without one a path would name the list."""
+    """Checked: with an empty name a path would mean the list."""
 
     def __init__(self, kind: str) -> None:
         self.name = kind
@@ -89,7 +89,6 @@ NODE_NAME, POD_NAME, NAMESPACE_NAME = Named("Node"), Named("pod"), Named("namesp
 
 
 def namespace_option_of(default: str, text: str, *short: str) -> Callable[[Verb], Verb]:
-    """``--namespace``, with its default and its help."""
     return click.option(
         *short,
         "--namespace",
@@ -112,7 +111,7 @@ def chosen_kubeconfig(given: str | None) -> Path | None:
     """None: in-cluster. Raises Refused."""
     if given == IN_CLUSTER:
         return None
-    # kubectl merges the files of KUBECONFIG; in one file a context has its plain meaning.
+    # kubectl merges the files of KUBECONFIG; in the first one a context has its plain meaning.
     named = [given] if given else list(filter(None, os.environ.get("KUBECONFIG", "").split(os.pathsep)))
     for path in [Path(each) for each in named] or [Path.home() / ".kube" / "config"]:
         if path.is_file():
@@ -133,15 +132,13 @@ kubeconfig_option = click.option(
 
 
 class Cluster:
-    """The API server with a person's rights."""
-
     def __init__(self, caller: ApiCaller) -> None:
         self.caller = caller
 
     async def call(
         self, method: str, path: str, body: object = None, content_type: str = "application/json"
     ) -> Answer:
-        """Any answer. Raises Refused without one."""
+        """Raises Refused without an answer."""
         try:
             return await self.caller.call(
                 method, path, body=body, content_type=content_type, seconds_max=ANSWER_SECONDS_MAX
@@ -155,8 +152,9 @@ class Cluster:
         return None if answer.code == HTTP_NOT_FOUND else decoded(answer, f"get {path}", kind)
 
     async def some(self, path: str, kind: type[T], project: Callable[[T], S], **fields: object) -> list[S]:
-        """A complete list; empty for a kind that the server lacks. Anyone may write 1.5 MB into theirs:
-        ``project`` takes the needed part of each. Raises Refused.
+        """Complete; empty for a kind that the server lacks. Raises Refused.
+
+        Each object may have 1.5 MB: ``project`` takes the needed part.
         """
 
         async def ask(asked: str) -> Answer:
@@ -176,7 +174,7 @@ class Cluster:
 
 
 class Look:
-    """Objects as plain values. A refused request is noted in ``unseen``, and its objects count as absent."""
+    """``unseen``: the refusals. Objects of refused requests count as absent."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -218,7 +216,6 @@ def refused(answer: Answer, what: str) -> Refused:
 
 
 def status_text(body: bytes) -> str:
-    """The message of a ``Status``."""
     try:
         found = msgspec.json.decode(body)
     except (ValueError, RecursionError):
@@ -228,7 +225,7 @@ def status_text(body: bytes) -> str:
 
 
 def executed_code(ended: bytes) -> tuple[int | None, str]:
-    """A command's exit code from the ``Status`` of its end; None with the reason where there is none."""
+    """From the ``Status`` of a command's end; None with the reason."""
     try:
         status = msgspec.json.decode(ended, type=dict[str, Any])
         if status.get("status") == "Success":
@@ -255,11 +252,8 @@ def ask_cluster(kubeconfig: Path | None, work: Callable[[Cluster], Awaitable[T]]
     return trio.run(linked)
 
 
-# --- a node ------------------------------------------------------------------------------------------
-
-
 class Seen(NamedTuple):
-    """A Node and its lease. ``mark``: the lease's renewTime; empty: it has none."""
+    """``mark``: the lease's renewTime; empty: it has none."""
 
     node: ApiNode
     view: NodeView
@@ -268,7 +262,6 @@ class Seen(NamedTuple):
 
     @property
     def ready(self) -> str:
-        """``Ready``, ``NotReady``, ``Unknown``, or a text for a missing condition."""
         return ready_text(self.node.status.conditions)
 
 
@@ -283,8 +276,8 @@ async def see_node(cluster: Cluster, name: str, *, lease: bool = True) -> Seen |
 
 
 def age_seconds(text: object, *, signed: bool = False) -> float:
-    """Seconds since a time in RFC 3339, by this machine's clock, never less than 0 unless ``signed``; NaN
-    for other texts. Only for display.
+    """Since a time in RFC 3339, by this machine's clock, never less than 0 unless ``signed``; NaN for other
+    texts. Only for display.
     """
     try:
         then = datetime.fromisoformat(str(text))
@@ -295,7 +288,7 @@ def age_seconds(text: object, *, signed: bool = False) -> float:
 
 
 def ago(text: object) -> str:
-    """``3 s ago``; empty for other texts."""
+    """Empty for other texts."""
     seconds = age_seconds(text)
     return "" if math.isnan(seconds) else f"{short_span(seconds)} ago"
 
@@ -319,7 +312,7 @@ def leader_path(namespace: str) -> str:
 
 class Leading(NamedTuple):
     """``holder``: renews the controller's Lease; empty: none does; None: no right to read it. ``blocked``:
-    the leader's own words on why it stores no record. ``requests``: what people ask of it.
+    why the leader stores no record.
     """
 
     holder: str | None = ""
@@ -327,7 +320,7 @@ class Leading(NamedTuple):
     requests: Requests | None = None
 
     def paused(self, node: str = "") -> str:
-        """Every pause, or the pauses of one node; empty without one."""
+        """All pauses, or one node's; empty without one."""
         return visible(self.requests.pauses_text(node)) if self.requests is not None else ""
 
 

@@ -1,8 +1,7 @@
 """``ebbtide outage explain``: why a pod is still Terminating, or its volume still attached, and the cures.
 
-It needs no controller and no journal. `gather` makes a `Scene` of the live objects about a pod or a node, as
-far as a person may see them; `causes` is a pure function of it. `actors.hang` has the rules that the
-controller shares.
+It needs no controller and no journal: `gather` makes a `Scene` of the live objects that a person may read,
+and `causes` is a pure function of it. `actors.hang` has the rules that the controller shares.
 """
 
 from __future__ import annotations
@@ -54,7 +53,6 @@ TIMER_SECONDS = 360.0
 UNKNOWN_SECONDS = 50.0
 #: Two rounds of the pod collector (20 s).
 COLLECTOR_SECONDS = 40.0
-#: Pods in a text.
 NAMED_MAX = 3
 UNREACHABLE = "node.kubernetes.io/unreachable"
 
@@ -62,11 +60,11 @@ UNREACHABLE = "node.kubernetes.io/unreachable"
 class NodeScene(Struct, frozen=True, rename="camel"):
     """``ready``: ``Ready``, ``NotReady``, ``Unknown``, or its other condition. ``heard``: the age of its last
     lease renewal. ``taint``: none, ours or other, with its ``effect``. ``declared``: the person who declared
-    it off, for ``declared_seconds`` (0: the controller's default). ``not_declared``: why such a statement
-    does not count. ``alive``: the person who declared that this boot runs. ``cloud_off``: the cloud has set
-    its shutdown taint, and sets it only in a final state; ``cloud_taint``: it is set. Ages in seconds, None
-    where no object has the time: of the lease's renewal, the out-of-service taint, the taint
-    node.kubernetes.io/unreachable, and the Node's deletion, which ``finalizers`` hold up.
+    it off, for ``declared_seconds`` (0: the controller's default). ``not_declared``: why a declaration does
+    not count. ``alive``: the person who declared that this boot runs. ``cloud_off``: the cloud's shutdown
+    taint is set, and the cloud sets it only in a final state; ``cloud_taint``: it is set. Ages in seconds,
+    None where no object has the time. ``deleting``: the age of the Node's deletion, which ``finalizers`` hold
+    up.
     """
 
     name: str
@@ -96,9 +94,9 @@ class NodeScene(Struct, frozen=True, rename="camel"):
 
 class PodScene(Struct, frozen=True, rename="camel"):
     """``deleted``: seconds since its deletion was due (negative: within its grace); None: not Terminating.
-    ``running``: its statuses report a running container. ``asked``: the user asked about it.
-    ``deleted_for``: seconds since the delete was requested. ``evicted_after``: how long it tolerates
-    node.kubernetes.io/unreachable, and ``out_after`` the out-of-service taint; None: for ever.
+    ``running``: its statuses report a running container. ``asked``: the user asked about it. ``deleted_for``:
+    seconds since the delete. ``evicted_after``: how long it tolerates node.kubernetes.io/unreachable, and
+    ``out_after`` the out-of-service taint; None: for ever.
     """
 
     label: str
@@ -119,10 +117,9 @@ class PodScene(Struct, frozen=True, rename="camel"):
 
 
 class AttachmentScene(Struct, frozen=True, rename="camel"):
-    """``attached``: its driver has attached it. ``deleting``: seconds since its detach was asked for; None:
-    it was not. ``error``: the driver's own text on the detach or the attach. ``in_use``: the kubelet's last
-    report. ``claim``: ``namespace/name`` of its volume's claim. ``node_there``: its Node exists. ``timer``:
-    `timer_text`.
+    """``deleting``: seconds since its detach was asked for; None: it was not. ``error``: the driver's text on
+    the detach or the attach. ``in_use``: the kubelet's last report. ``claim``: ``namespace/name`` of its
+    volume's claim. ``timer``: `timer_text`.
     """
 
     name: str
@@ -140,9 +137,9 @@ class AttachmentScene(Struct, frozen=True, rename="camel"):
 
 
 class Scene(Struct, frozen=True, rename="camel"):
-    """``node``: the node asked about, or the pod's; None: the pod has none. ``leader``: the holder of the
-    controller's Lease; empty: none, None: it may not be read. ``blocked``: its own words on why it stores no
-    record. ``word``: its record of the node's open outage, if it writes. ``unseen``: what could not be read.
+    """``node``: the node asked about, or the pod's. ``leader``: the holder of the controller's Lease; empty:
+    none, None: it may not be read. ``blocked``: why the leader stores no record. ``word``: its record of the
+    node's open outage, if it writes. ``unseen``: what could not be read.
     """
 
     subject: str
@@ -172,7 +169,7 @@ class Cause(Struct, frozen=True, rename="camel"):
     do: tuple[str, ...] = ()
 
 
-#: The cures of each cause but `node_down`.
+#: All but those of `node_down`.
 CURES: dict[str, str] = {
     "node-gone": "wait a minute; after that look at kube-controller-manager, which deletes them",
     "finalizers": "look at the controller that set them; removing them yourself skips its work",
@@ -204,7 +201,6 @@ PLACE = (
     "its volume can be used in one zone, or on one node: bring a node there back, start a new one in that"
     " zone, or restore its data to another volume"
 )
-#: The node's part of a volume's place.
 GONE = "{}, a Node that does not exist any more"
 
 
@@ -230,7 +226,6 @@ def _gone(attachment: AttachmentScene, code: str, text: str) -> Cause:
 
 
 def node_down(scene: Scene) -> Iterator[Cause]:
-    """It is not out of service, so Kubernetes moves no pod and no volume."""
     node = scene.node
     if node is not None and not node.there:
         if scene.pods:
@@ -241,7 +236,7 @@ def node_down(scene: Scene) -> Iterator[Cause]:
     if node is None or not node.is_down or node.taint != "none":
         return
     heard = f", its last heartbeat was {node.heard}" if node.heard else ""
-    # Kubernetes sets Unknown within a minute of silence, so NotReady is the kubelet's own report.
+    # After a minute of silence Kubernetes sets Unknown, so NotReady is the kubelet's own report.
     reports = node.ready == "NotReady"
     confirms = "reports it, and has not confirmed" if reports else "cannot confirm"
     text = (
@@ -257,8 +252,7 @@ def node_down(scene: Scene) -> Iterator[Cause]:
             f"; the cloud's taint {CLOUD_SHUTDOWN} is set already, but this cloud may set it before the"
             " machine is off, so that alone is no proof: ask the cloud"
         )
-    # A machine that is off has been silent for a minute, and a declaration about a lease that is renewed is
-    # refused.
+    # A machine that is off is silent, and a declaration about a lease that is renewed is refused.
     lives = reports and node.heard_seconds is not None and node.heard_seconds < UNKNOWN_SECONDS
     if reports:
         do.append(
@@ -299,7 +293,6 @@ def node_down(scene: Scene) -> Iterator[Cause]:
 
 
 def node_deleting(scene: Scene) -> Iterator[Cause]:
-    """Its controller waits, often for the pods or volumes of a node that is down."""
     node = scene.node
     if node is None or not node.there or node.deleting is None:
         return
@@ -315,7 +308,6 @@ def node_deleting(scene: Scene) -> Iterator[Cause]:
 
 
 def pods(scene: Scene) -> Iterator[Cause]:
-    """Pods that hang for another reason than a node without the taint."""
     node = scene.node
     for pod in scene.asked:
         if node is not None and node.there and not node.is_down and (pod.deleted or 0) < 0:
@@ -428,7 +420,6 @@ def _due(seconds: float) -> str:
 
 
 def not_terminating(scene: Scene) -> Iterator[Cause]:
-    """On a node that is down, without the taint."""
     node = scene.node
     if node is None or not node.is_down or node.taint != "none":
         return
@@ -447,7 +438,6 @@ def not_terminating(scene: Scene) -> Iterator[Cause]:
 
 
 def nothing(scene: Scene) -> Iterator[Cause]:
-    """The subject does not hang."""
     node = scene.node
     if node is not None and not node.there and not scene.pods and not scene.attachments:
         yield Cause("nothing-hangs", f"Node {node.name} is gone, and nothing of it hangs any more")
@@ -469,7 +459,6 @@ def nothing(scene: Scene) -> Iterator[Cause]:
                 # Its volume may still be attached to another node.
                 describe = f"ebbtide outage explain {pod.label}"
             text = f"{pod.label} is not Terminating: {pod.waiting or 'it starts'}, {where}"
-            # Two of the scheduler's texts name a volume's place.
             bound = any(each in pod.waiting for each in work.SCHEDULER_TEXTS[:2])
             yield Cause("not-ready", text, (PLACE if bound else describe,))
 
@@ -487,7 +476,6 @@ RULES: tuple[Callable[[Scene], Iterator[Cause]], ...] = (
 
 
 def causes(scene: Scene) -> list[Cause]:
-    """The cause first, then what else holds."""
     found = [cause for rule in RULES for cause in rule(scene)]
     return [each for each in found if each.code != "nothing-hangs"] or found
 
@@ -518,9 +506,6 @@ def timer_text(scene: Scene, attachment: AttachmentScene) -> str:
         if left > 0
         else f"should have detached it {short_span(-left)} ago"
     )
-
-
-# --- the scene -----------------------------------------------------------------------------------
 
 
 def pod_scene(pod: JsonObject, *, asked: bool) -> PodScene:
@@ -565,7 +550,7 @@ def tolerated_seconds(tolerations: list[JsonObject], key: str) -> float | None:
 def attachment_scene(
     attachment: JsonObject, volume: JsonObject | None, node: NodeScene | None, *, node_there: bool
 ) -> AttachmentScene:
-    """``volume``: its PersistentVolume. ``node``: the one asked about. Raises ValueError."""
+    """``node``: the node in the user's question. Raises ValueError."""
     view = work.WorkView().project_attachment(msgspec.convert(attachment, work.AttachmentObject))
     found = work.project_volume(msgspec.convert(volume, work.VolumeObject)) if volume is not None else None
     deleted = attachment["metadata"].get("deletionTimestamp")
@@ -668,10 +653,8 @@ async def gather(cluster: Cluster, subject: str, namespace: str) -> Scene:
     attachments = await look.some(work.ATTACHMENTS_PATH, dict[str, Any], lambda each: each)
     left = pods or any(each["spec"].get("nodeName") == node_name for each in attachments)
     is_gone = not is_pod and not left and node is not None and not node.there
-    # The controller may have a record of it.
     if node is not None and is_gone and not await look.may(partial(last_outage, node)):
         raise Refused(f"there is no Node {subject}, and no pod or volume on it: a pod is named NAMESPACE/POD")
-    # The PersistentVolumes of the asked pods' claims, by name.
     volumes: dict[str, JsonObject | None] = {}
     for claim in dict.fromkeys(claim for pod in scenes if pod.asked and is_pod for claim in pod.claims):
         claim_namespace, _, name = claim.partition("/")
@@ -696,7 +679,7 @@ async def gather(cluster: Cluster, subject: str, namespace: str) -> Scene:
             found.append(attachment_scene(each, volumes.get(name), node, node_there=there[where]))
     leading = await leader_of(cluster, namespace)
     word = None
-    # Behind a record that is not written any more, the controller may see something else.
+    # A blocked controller may know more than its record.
     if node is not None and node.is_down and leading.holder != "" and not leading.blocked:
         word = await look.may(partial(last_outage, node))
         word = word if word is not None and word.is_open else None
@@ -712,8 +695,6 @@ async def gather(cluster: Cluster, subject: str, namespace: str) -> Scene:
         unseen=tuple(look.unseen),
     )
 
-
-# --- the verb ------------------------------------------------------------------------------------
 
 #: A node has a hundred pods: the output must fit on a screen.
 ROWS_MAX = 20
@@ -731,8 +712,6 @@ may not read. Exit code 1: an object hangs.
 
 
 class Explanation(Struct, kw_only=True, rename="camel", tag_field="kind", tag="OutageExplanation"):
-    """``pods``: the pods in the user's question."""
-
     version: int = 1
     subject: str
     causes: list[Cause]
@@ -780,7 +759,6 @@ def attachment_text(attachment: AttachmentScene) -> str:
 
 
 def lines(found: Explanation) -> Iterator[RenderableType]:
-    """The cause, its cures, the other causes, and the objects."""
     for cause, beyond in first_of_each(found.causes, lambda each: each.code):
         yield pairs([("cause" if cause is found.causes[0] else "also", cause.text)])
         if cause.do:

@@ -1,7 +1,6 @@
 """``ebbtide outage ls`` and ``status``: the open outages of all nodes, and one node's outage.
 
-First the summary of an outage from its record, as Structs and as tables; then the journals that have it; then
-the verbs. ``now_wall_ns`` is this machine's clock, only for display.
+``now_wall_ns`` is this machine's clock, only for display.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ from ebbtide.events.units import short_span
 
 
 class SubjectSummary(Struct, frozen=True, rename="camel"):
-    """A pod or volume that hung; ``waits_for``: empty once it ended."""
+    """``waits_for``: empty once it ended."""
 
     name: str
     outcome: str
@@ -57,12 +56,11 @@ class SubjectSummary(Struct, frozen=True, rename="camel"):
 
 
 class OutageSummary(Struct, kw_only=True, frozen=True, rename="camel"):
-    """An outage at the end of its record, as in ``outage ls -o json``; times by the clock of the leader's
-    machine.
+    """As in ``outage ls -o json``; times by the clock of the leader's machine.
 
-    ``phase``: its stage, or its outcome. ``proof``: the accepted statement's author, with ``proof_until``, or
-    the taint's. ``sources``: each one's last answer. ``brake``: the storm brake's. ``reminder``: a person's
-    next step.
+    ``phase``: its stage, or its outcome. ``proof``: the author of the accepted statement, with
+    ``proof_until``, or of the taint. ``sources``: each one's last answer. ``brake``: the storm brake's.
+    ``reminder``: a person's next step.
     """
 
     id: str
@@ -181,18 +179,13 @@ def _reminder(record: OutageRecord) -> str:
 
 
 def since_text(started_wall_ns: int, now_wall_ns: int) -> str:
-    """The age of its begin."""
     return short_span(max(0, now_wall_ns - started_wall_ns) / NS_PER_SECOND)
-
-
-# --- as tables ---------------------------------------------------------------------------------
 
 
 HEADINGS = ("NODE", "SINCE", "PHASE", "PROOF", "TAINT", "HANGS", "CAUSE", "WAITS FOR")
 
 
 def line_of(record: OutageRecord, now_wall_ns: int) -> tuple[str, ...]:
-    """Under `HEADINGS`."""
     found = summary_of(record)
     hangs = (
         plural(count, kind)
@@ -208,7 +201,7 @@ def line_of(record: OutageRecord, now_wall_ns: int) -> tuple[str, ...]:
 
 
 class NodeNow(Struct, frozen=True):
-    """The live Node in words. ``taint``: none, ours or other."""
+    """``taint``: none, ours or other."""
 
     uid: str = ""
     ready: str = "there is no Node of that name"
@@ -226,8 +219,8 @@ class NodeNow(Struct, frozen=True):
 
 
 class Controller(Struct, frozen=True):
-    """``leader`` None: no right to read the Lease. ``stale``: why the record is behind the cluster; empty: as
-    far as the leader knows, it is not. ``paused``: by whom, empty: it is not.
+    """``leader`` None: no right to read the Lease. ``stale``: why the record is behind the cluster, if the
+    leader knows. ``paused``: by whom.
     """
 
     leader: str | None = ""
@@ -242,7 +235,6 @@ class Controller(Struct, frozen=True):
         return [("leader", str(leader)), ("paused", self.paused), ("stale", self.stale)]
 
 
-#: A record that no leader continues.
 NO_LEADER = "no controller leads, so no record is written: 'ebbtide outage doctor' names the cure"
 
 
@@ -273,7 +265,7 @@ class OutageStatus(Struct, kw_only=True, rename="camel", tag_field="kind", tag="
 
 
 def facts(found: OutageSummary, record: OutageRecord, now_wall_ns: int) -> Iterator[tuple[str, str]]:
-    """Name and value, in the order of an outage's course."""
+    """In the order of an outage's course."""
     begun = f"{since_text(record.started_wall_ns, now_wall_ns)} ago ({utc_text(record.started_wall_ns)})"
     yield "outage", f"{record.outcome}, begun {begun}: {record.reason}"
     if found.is_open:
@@ -304,7 +296,6 @@ def facts(found: OutageSummary, record: OutageRecord, now_wall_ns: int) -> Itera
 def list_parts(
     controller: Controller, records: Sequence[OutageRecord], now_wall_ns: int
 ) -> Iterator[RenderableType]:
-    """The whole output about all nodes."""
     yield pairs(controller.rows)
     if records:
         yield ""
@@ -316,7 +307,6 @@ def list_parts(
 
 
 def parts(found: OutageStatus, record: OutageRecord, now_wall_ns: int) -> Iterator[RenderableType]:
-    """The whole output for a node with an outage."""
     outage = found.outage
     assert outage is not None
     yield pairs(found.controller.rows)
@@ -338,9 +328,6 @@ def parts(found: OutageStatus, record: OutageRecord, now_wall_ns: int) -> Iterat
             yield NarrowTable((heading, "IS", "WAITS FOR"), rows)
 
 
-# --- reading -------------------------------------------------------------------------------------------
-
-
 async def stored_journals(cluster: Cluster, namespace: str) -> list[StoredJournal]:
     """Raises Refused."""
     try:
@@ -350,7 +337,7 @@ async def stored_journals(cluster: Cluster, namespace: str) -> list[StoredJourna
 
 
 class Damaged(Struct, frozen=True, rename="camel"):
-    """A journal that cannot be read to its end: the damage may hide outages."""
+    """The damage may hide outages."""
 
     node: str
     node_uid: str
@@ -364,7 +351,7 @@ class Damaged(Struct, frozen=True, rename="camel"):
 
 
 class Found(NamedTuple):
-    """Outages, oldest first; the damaged journals; the exit code; the number of ``journals``."""
+    """``records``: oldest first. ``journals``: their number."""
 
     records: list[OutageRecord]
     damaged: list[Damaged]
@@ -410,16 +397,14 @@ async def outages_of(cluster: Cluster, namespace: str, journals: list[StoredJour
 
 
 async def newest_outage(cluster: Cluster, namespace: str, node: str, node_uid: str) -> Found:
-    """The newest one of the Node with this UID, or of an earlier one with its name; an open one wins over a
-    later one. Raises Refused.
+    """Of the Node with this UID, or of an earlier one with its name; an open one wins over a later one.
+    Raises Refused.
     """
     journals = await stored_journals(cluster, namespace)
     mine = [each for each in journals if node in (each.node, each.node_uid) or node_uid == each.node_uid]
     found = await outages_of(cluster, namespace, mine)
     return found._replace(records=sorted(found.records, key=lambda each: each.outcome == OPEN)[-1:])
 
-
-# --- the verbs ------------------------------------------------------------------------------------
 
 LS_EPILOG = """\b
 Examples:
@@ -450,7 +435,7 @@ async def led(
 
 
 async def read_outages(cluster: Cluster, namespace: str, *, closed: bool) -> Found:
-    """Of all nodes. Raises Refused."""
+    """Raises Refused."""
     journals = await stored_journals(cluster, namespace)
     found = await outages_of(cluster, namespace, [each for each in journals if closed or not each.at_rest])
     records = [each for each in found.records if closed or each.outcome == OPEN]
@@ -504,9 +489,7 @@ and the exit code is 4 (torn), 5 (corrupt) or 6 (written by another version).
 async def look_at(
     cluster: Cluster, namespace: str, node: str
 ) -> tuple[OutageStatus, OutageRecord | None, int]:
-    """The node, and its newest outage: of the Node with its UID, or of an earlier one with its name. Raises
-    Refused.
-    """
+    """As `newest_outage`. Raises Refused."""
     seen = await see_node(cluster, node)
     now = NodeNow()
     if seen is not None:
