@@ -1,7 +1,6 @@
 """The client of the container runtime: calls with deadlines, which outlive a restart of the runtime.
 
-gRPC runs on asyncio, in a loop by trio-asyncio; only this module knows either. It is imported once the node
-is armed (`cri_edge`).
+gRPC runs on asyncio, in a loop by trio-asyncio; only this module knows either.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ ResultT = TypeVar("ResultT")
 
 
 class CallFailed(Exception):
-    """A call without a usable answer. The text is one line for the record."""
+    """The text is one line for the record."""
 
 
 class Lost(CallFailed):
@@ -49,34 +48,34 @@ class NotFound(RuntimeRefused):
 
 
 class TooLarge(RuntimeRefused):
-    """The runtime carried the call out, but its answer is larger than the limit."""
+    """The runtime carried the call out; its answer is too large."""
 
 
 SERVICE_NAME = "runtime.v1.RuntimeService"
-#: The runtime's other service, on the same socket, has the methods of this prefix.
+#: The other service on this socket has the methods with this prefix.
 IMAGE_SERVICE_NAME, IMAGE_PREFIX = "runtime.v1.ImageService", "Image"
 #: The list of a dense node is larger than gRPC's own limit of 4 MiB.
 MESSAGE_BYTES_MAX = 16 * 1024 * 1024
-#: A hook's answer has all its output, up to 16 MiB; only the exit code matters.
+#: A hook's answer has its output, up to 16 MiB; only the exit code matters.
 EXEC_BYTES_MAX = 64 * 1024
-#: gRPC's service config: gRPC does not read an answer that announces more bytes.
+#: gRPC does not read an answer that announces more bytes.
 EXEC_LIMIT = {
     "name": [{"service": SERVICE_NAME, "method": "ExecSync"}],
     "maxResponseMessageBytes": EXEC_BYTES_MAX,
 }
-#: The pause before the next try to connect. gRPC's own begins at a second.
+#: Before the next try to connect. gRPC's own pause begins at a second.
 RECONNECT_MS_MIN = 50
 RECONNECT_MS_MAX = 250
-#: gRPC's own wait for a connection cannot be cancelled: look instead.
+#: gRPC's own wait for a connection cannot be cancelled, and outlives the loop: look instead.
 READY_POLL_SECONDS = 0.05
 #: Between two looks at an idle connection.
 GONE_POLL_SECONDS = 0.5
 #: gRPC's own thread ends a cancelled call.
 CANCELLED_SECONDS_MAX = 10.0
 
-#: gRPC gives these without a connection, and to a call during which the runtime goes away.
+#: Without a connection, or the runtime went away during the call.
 AWAY_CODES = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
-#: Our own end refused the answer; the runtime has carried the call out.
+#: Our own end refused the answer.
 TOO_LARGE_TEXT = "Received message larger than max"
 #: gRPC could not connect. With any other code the text is the runtime's.
 UNSENT_TEXT, UNSENT_CODES = (
@@ -168,7 +167,7 @@ class CriClient:
                     await loop.run_aio_coroutine(channel.close())
 
     async def _connect(self) -> grpc.aio.Channel:
-        # A coroutine, because a channel belongs to the loop that runs now.
+        # A coroutine: a channel belongs to the running loop.
         channel = grpc.aio.insecure_channel(self._endpoint, options=CHANNEL_OPTIONS)
         for name in METHODS:
             service = IMAGE_SERVICE_NAME if name.startswith(IMAGE_PREFIX) else SERVICE_NAME
@@ -180,7 +179,7 @@ class CriClient:
         return channel
 
     async def _drain(self) -> None:
-        """gRPC's thread reports the end of each call to this loop, and prints an error once it is closed."""
+        """gRPC's thread reports each call's end to this loop, and prints an error once the loop is closed."""
         if self._open:
             await asyncio.wait(self._open, timeout=CANCELLED_SECONDS_MAX)
 
@@ -198,20 +197,19 @@ class CriClient:
             await trio.sleep(GONE_POLL_SECONDS)
 
     def _connected(self, *, connect: bool = False) -> bool:
-        # gRPC's own wait cannot be cancelled, and outlives the loop.
         if self._channel is None or self._loop is None:
             raise Lost("the connection is closed")
         state = self._channel.get_state(try_to_connect=connect)
         return bool(state == grpc.ChannelConnectivity.READY)
 
     async def call(self, request: Message, seconds: float, *, traceparent: str = "") -> Any:
-        """Send a call, and again if the runtime did not begin it; ExecSync only once: a hook must not run
-        twice. Raises Lost, NotFound, RuntimeRefused.
+        """Sends it again if the runtime did not begin it; never ExecSync: a hook must not run twice. Raises
+        Lost, NotFound, RuntimeRefused.
         """
         return await self._call(request, seconds, traceparent, Unsent)
 
     async def repeat(self, request: Message, seconds: float, *, traceparent: str = "") -> Any:
-        """`call` for requests that may be sent twice: sends a lost one again."""
+        """`call` that sends a lost request again."""
         return await self._call(request, seconds, traceparent, Lost)
 
     async def _call(self, request: Message, seconds: float, traceparent: str, again: type[Lost]) -> Any:
@@ -236,7 +234,7 @@ class CriClient:
             found = await self._answer(
                 self._calls[name](request, timeout=seconds, wait_for_ready=True, metadata=metadata)
             )
-            # gRPC returns None for bytes that are no such message.
+            # gRPC's result for bytes that are no such message.
             if found is None:
                 raise RuntimeRefused(f"{name}: the answer cannot be read")
             return found
@@ -246,7 +244,7 @@ class CriClient:
         why = f": {words}" if words else ""
         if code == grpc.StatusCode.NOT_FOUND:
             raise NotFound(f"{name}: not found")
-        # Before the codes: "unavailable" may be a call that was never sent, or a lost one.
+        # "Unavailable" may mean never sent, or lost: the text decides first.
         if details == NOT_INITIALIZED or (code in UNSENT_CODES and UNSENT_TEXT in details):
             raise Unsent(f"{name}: the runtime is away{why}")
         if code in AWAY_CODES:
@@ -258,7 +256,7 @@ class CriClient:
         raise RuntimeRefused(f"{name}: {code.name}{why}")
 
     async def _answer(self, call: Any) -> Message | None:
-        """Cancelled, it cancels only the call in gRPC; the task ends with gRPC's report (`_drain`)."""
+        """A cancel cancels only the call in gRPC; the task ends with gRPC's report (`_drain`)."""
         task = asyncio.ensure_future(call)
         self._open.add(task)
         task.add_done_callback(self._open.discard)
@@ -271,13 +269,13 @@ class CriClient:
             raise
 
 
-#: containerd's and CRI-O's code for an end that they have not seen. A program that exits with it counts as
-#: lost where the kernel does not report exit codes (before Linux 6.15).
+#: containerd's and CRI-O's code for an end that they have not seen. Before Linux 6.15 a program that exits
+#: with this code counts as lost.
 LOST_EXIT_CODE = 255
 
 
 async def exit_of_container(client: CriClient, container_id: str) -> ExitStatus | None:
-    """How the container ended, according to the runtime; None: it has not ended. Raises CallFailed."""
+    """None: it has not ended. Raises CallFailed."""
     request = api.ContainerStatusRequest(container_id=container_id)
     try:
         found = await client.call(request, bounds.now.runtime_look_seconds)
@@ -292,8 +290,7 @@ async def exit_of_container(client: CriClient, container_id: str) -> ExitStatus 
 class RuntimeReach:
     """Does the runtime answer? ``known`` is set at the first result; changes become facts.
 
-    A broken connection is noticed at once, a hung runtime by lists that do not come. A break of less than a
-    second (a restart) is not reported.
+    A restart within a second is not reported. Missing lists show a hung runtime.
     """
 
     def __init__(self, client: CriClient, outlet: Outlet, tell: Tell) -> None:
@@ -311,7 +308,7 @@ class RuntimeReach:
         return self.answering is False
 
     async def while_it_answers(self, work: Callable[[], Awaitable[ResultT]]) -> ResultT | None:
-        """None: the runtime is on record as away before ``work`` ends, which is cancelled."""
+        """None: the runtime went away before the end of ``work``, which is cancelled."""
         result: ResultT | None = None
         if self.away:
             return result
@@ -327,7 +324,7 @@ class RuntimeReach:
         return result
 
     async def follow(self, back: trio.MemorySendChannel[None]) -> None:
-        """Follow the connection until cancelled. Sends to ``back`` when the runtime can be asked again."""
+        """Sends to ``back`` when the runtime can be asked again."""
         while True:
             try:
                 await self._client.ready(bounds.now.runtime_away_seconds)
@@ -339,12 +336,12 @@ class RuntimeReach:
             await self._client.gone()
 
     async def doubt(self) -> None:
-        """A look takes long. A runtime that does not answer a small call either is away."""
+        """During a long look: a runtime that does not answer a small call either is away."""
         await trio.sleep(bounds.now.runtime_doubt_seconds)
         await self.ask(bounds.now.runtime_echo_seconds)
 
     async def ask(self, seconds: float) -> None:
-        """Record no answer. The second question is for a daemon that was stopped during the first."""
+        """Asks twice: the daemon may have been stopped during the first question."""
         try:
             with suppress(Lost):
                 return await ask_version(self._client, seconds)
@@ -381,7 +378,7 @@ class RuntimeReach:
 
 async def ask_version(client: CriClient, seconds: float) -> None:
     """An error is an answer. Raises Lost."""
-    # A bound of our own, since gRPC's depends on its threads.
+    # gRPC's own bound depends on its threads.
     with trio.move_on_after(seconds + READY_POLL_SECONDS):
         try:
             await client.call(api.VersionRequest(version="v1"), seconds)
@@ -400,7 +397,7 @@ class RuntimeProbe(NamedTuple):
 
 
 async def probe_runtime(endpoint: str, seconds: float | None = None) -> RuntimeProbe:
-    """Ask for the version and the conditions. Read only; does not raise."""
+    """Read only; does not raise."""
     client, found = CriClient(endpoint), RuntimeProbe()
     seconds = bounds.now.runtime_probe_seconds if seconds is None else seconds
     async with trio.open_nursery() as nursery:

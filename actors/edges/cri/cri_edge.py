@@ -1,7 +1,6 @@
-"""The CRI edge ends a node's pods through the container runtime's own socket (docs/cri.md).
+"""The CRI edge ends a node's pods through the container runtime's socket (docs/cri.md).
 
-A thread imports the rest, with gRPC, when the node is armed or a running shutdown needs it, so it cannot
-delay the lock. If that fails, orders fail with the reason, and the edge tries again.
+A thread imports gRPC once the node is armed or a shutdown needs it, so the import cannot delay the lock.
 """
 
 from __future__ import annotations
@@ -35,10 +34,8 @@ AWAKE = "ebbtide.actors.edges.cri.cri_runtime"
 
 
 class CriEdge(Edge):
-    """Carries out signals, kills, hooks, autopsies and inventories.
-
-    ``state_dir``: on a file system that goes with the boot. ``own_uid``: the daemon's own pod, if its cgroup
-    does not show it. ``starts``: may a pod of this node start? Raises OSError when the folder cannot be made.
+    """``state_dir``: on a file system that ends with the boot. ``own_uid``: the daemon's own pod, if its
+    cgroup does not show it. ``starts``: may a pod of this node start? Raises OSError for the folder.
     """
 
     def __init__(
@@ -102,11 +99,10 @@ class CriEdge(Edge):
             await trio.sleep(RETRY_SECONDS)
 
     def prewarm(self) -> None:
-        """Import gRPC, connect, and fill the table."""
         self._wanted.set()
 
     def pass_on(self, context: TraceContext) -> None:
-        """Give every call of an order that order's trace context."""
+        """``context`` goes with every call of its order."""
         self._context = context
 
     def active(self) -> list[Pod]:

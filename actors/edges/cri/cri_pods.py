@@ -1,8 +1,7 @@
 """The runtime's pods, warm in memory: an inventory needs no call.
 
-A pod is shown as the runtime has it (of Kubernetes only labels and annotations: kubelet,
-``kuberuntime/labels.go``), completed by the API server's report. A file keeps the inventory's containers for
-the daemon's next life. Works without gRPC: `cri_edge` and the doctor load it.
+The runtime has only labels and annotations of Kubernetes (kubelet, ``kuberuntime/labels.go``); the API
+server's data complete them. Works without gRPC: `cri_edge` and the doctor load it.
 """
 
 from __future__ import annotations
@@ -47,7 +46,6 @@ class ContainerEntry(msgspec.Struct, eq=False):
 
     @property
     def key(self) -> tuple[str, str]:
-        """As orders name it."""
         return self.pod.uid, self.spec.name
 
     def finish(self, end: ExitStatus) -> None:
@@ -63,7 +61,7 @@ class ContainerEntry(msgspec.Struct, eq=False):
     def exited(self) -> ContainerExited:
         end, code = self.end, self.end.exit_code
         if code is None and end.signal:
-            # As runtimes report it: the pod's status has no signal.
+            # The pod's status has no signal.
             code = SIGNALLED_EXIT_CODE + signal_number(end.signal)
         return ContainerExited(
             uid=self.pod.uid, container=self.spec.name, exit_code=code, signal=end.signal, lost=end.lost
@@ -79,8 +77,8 @@ def found_gone(uid: str, container: str, end: ExitStatus) -> ContainerExited:
 
 
 class PodEntry(msgspec.Struct, eq=False):
-    """A ready sandbox. ``containers`` by name, in the order of their creation. ``pod_ip`` empty: it shares
-    the node's network (``host_network``), or the address is unknown.
+    """A ready sandbox. ``containers`` by name, in the order of their creation. ``pod_ip`` empty: the pod has
+    the node's network, or the address is unknown.
     """
 
     uid: str
@@ -102,36 +100,32 @@ class PodEntry(msgspec.Struct, eq=False):
 
 
 class InventoryContainer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A container of a shutdown's inventory."""
-
     uid: str
     container: str
     id: str
 
 
 class PodTable:
-    """Every ready sandbox by its id, in the order of their discovery. ``own``: pods in no wave."""
+    """Every ready sandbox by its id, as discovered. ``own``: pods in no wave."""
 
     def __init__(self, own: frozenset[str] = frozenset()) -> None:
         self.own = own
         self.pods: dict[str, PodEntry] = {}
-        #: All running containers of the runtime's last list, by id, in the table or not. None: no list yet.
+        #: The running containers of the last list, in the table or not. None: no list yet.
         self.listed: frozenset[str] | None = None
-        #: By UID and name: the containers of the current inventory. Orders name these.
+        #: By UID and name: the current inventory. Orders mean these containers.
         self.given: dict[tuple[str, str], InventoryContainer] = {}
-        #: By id, the containers of any shutdown, whose ends are reported. None: known to the daemon before,
-        #: and not found yet.
+        #: By id, the containers of any shutdown, whose ends are reported. None: the daemon before knew this
+        #: one, and it is not found yet.
         self.followed: dict[str, ContainerEntry | None] = {}
-        #: By id, followed containers under whose names others have been started since.
+        #: By id, followed containers whose names newer ones have.
         self._replaced: dict[str, ContainerEntry] = {}
 
     def entries(self) -> Iterator[ContainerEntry]:
         return (entry for pod in self.pods.values() for entry in pod.containers.values())
 
     def put(self, entry: ContainerEntry) -> None:
-        """Add a running container. Keep an earlier one of its name only if a shutdown follows it: orders may
-        still mean that one.
-        """
+        """Orders may still mean an earlier container of the same name: keep one that a shutdown follows."""
         before = entry.pod.containers.get(entry.spec.name)
         if before is not None and before.id in self.followed:
             self._replaced[before.id] = before
@@ -140,8 +134,8 @@ class PodTable:
             self.followed[entry.id] = entry
 
     def find(self, uid: str, container: str) -> ContainerEntry | None:
-        """The inventory's container of this name, never one that was started since; without an inventory the
-        running one, else the last.
+        """The inventory's container, never one that was started since; without an inventory the running one,
+        else the last.
         """
         pods = (pod for pod in self.pods.values() if pod.uid == uid)
         found = [pod.containers[container] for pod in pods if container in pod.containers]
@@ -151,11 +145,11 @@ class PodTable:
         return next((entry for entry in found if entry.running), found[-1] if found else None)
 
     def active(self) -> list[PodEntry]:
-        """The pods that a shutdown has to end: all with a running container, except our own."""
+        """The pods that a shutdown has to end."""
         return [pod for pod in self.pods.values() if pod.running and pod.uid not in self.own]
 
     def give(self, pods: Iterable[PodEntry], *, anew: bool = False) -> None:
-        """Add the running containers of these pods to the inventory. ``anew``: of a new shutdown."""
+        """Add their running containers to the inventory. ``anew``: of a new shutdown."""
         if anew:
             self.given = {}
             # A node that stays up through many shutdowns must not keep all ended containers.
@@ -174,8 +168,8 @@ class PodTable:
         self.followed[entry.id] = entry
 
     def give_started(self, listed: Collection[str] = ()) -> list[PodEntry]:
-        """Pods of the inventory with containers that were started since (``listed`` had none); from now on
-        orders mean these.
+        """Pods of the inventory with containers that were started since (``listed``: pods that had none).
+        From now on orders mean these containers.
         """
         uids = {*listed, *(uid for uid, _ in self.given)}
         found = [
@@ -197,12 +191,12 @@ class PodTable:
         return before is given or (isinstance(before, ContainerEntry) and not before.running)
 
     def restore(self, given: Iterable[InventoryContainer]) -> None:
-        """Take over the inventory of the daemon before."""
+        """``given``: the inventory of the daemon before."""
         self.given = {(each.uid, each.container): each for each in given}
         self.followed |= {each.id: None for each in given}
 
     def close(self) -> None:
-        """Close every descriptor; ends no process."""
+        """Ends no process."""
         for entry in (*self.entries(), *self._replaced.values()):
             entry.close()
 
@@ -211,7 +205,7 @@ class PodTable:
 
 
 def open_first_process(entry: ContainerEntry, pid: int, start_ticks: int) -> bool:
-    """Keep the process open if it still runs and belongs to the container."""
+    """False: the process has ended, or belongs to another container."""
     child = open_child(pid, start_ticks)
     if child is None:
         return False
@@ -227,8 +221,8 @@ HELPER = "conmon"
 
 
 def _processes(ids: Collection[str]) -> dict[str, dict[int, proc.ProcessStat]]:
-    """By container id, the processes in its cgroup, whose name has the id with every runtime and driver; a
-    virtual machine has none. Reads all processes once.
+    """By container id. With every runtime and driver a cgroup's name has the container's id. A virtual
+    machine's container has no process here.
     """
     members: dict[str, dict[int, proc.ProcessStat]] = {}
     for pid in proc.all_pids():
@@ -240,8 +234,8 @@ def _processes(ids: Collection[str]) -> dict[str, dict[int, proc.ProcessStat]]:
 
 
 def without_exec(ids: Collection[str]) -> set[str]:
-    """The containers with a first process and no exec, so without a running exec hook. Both have their parent
-    outside the cgroup.
+    """The containers without a running exec hook. A first process and an exec have their parent outside the
+    cgroup.
     """
     return {
         key
@@ -251,8 +245,8 @@ def without_exec(ids: Collection[str]) -> set[str]:
 
 
 def first_processes(ids: Collection[str]) -> dict[str, tuple[int, int]]:
-    """By container id, the number and start of the first process in its cgroup: the oldest whose parent is
-    outside (an exec's is too). By age alone, reused pids would show a child as the older one.
+    """By container id, the pid and start of the oldest process whose parent is outside the cgroup. By age
+    alone, a reused pid could make a child the first.
     """
     found: dict[str, tuple[int, int]] = {}
     for key, stats in _processes(ids).items():
@@ -265,8 +259,8 @@ def first_processes(ids: Collection[str]) -> dict[str, tuple[int, int]]:
 
 
 def known_pod_of(pod: PodEntry, lookup: PodStore | None) -> KnownPod | None:
-    """By UID; a static pod also by name, since the API server may not know its UID. A mirror that fits no
-    static pod here was not made by this node's kubelet.
+    """A static pod also by name: the API server may not know its UID. This node's kubelet has not made a
+    mirror that fits no static pod here.
     """
     if lookup is None:
         return None
@@ -283,11 +277,9 @@ def known_pod_of(pod: PodEntry, lookup: PodStore | None) -> KnownPod | None:
 
 
 def pod_view(pod: PodEntry, known: KnownPod | None = None, over: Collection[str] = ()) -> Pod:
-    """``known`` goes before the runtime's labels and annotations. ``over``: ids of containers whose exec hook
-    has ended.
+    """``known`` wins over labels and annotations. ``over``: ids of containers whose exec hook has ended.
 
-    A container that ended well is left out. One that ended badly or unknown is shown as not running: with it
-    the pod does not succeed.
+    A container that ended badly or unknown is shown as not running: with it the pod does not succeed.
     """
     if known is None:
         known = KnownPod(uid=pod.uid, api_uid="", namespace="", name="", sidecars=pod.sidecars)
@@ -312,7 +304,7 @@ def pod_view(pod: PodEntry, known: KnownPod | None = None, over: Collection[str]
     # Behind init containers, or not pulled yet: without it the pod does not succeed.
     started = {**pod.containers, **known.ended}
     made += [Container(name=name, running=False) for name in known.containers if name not in started]
-    # Sidecars first, then as in the manifest; others last, in the order of their creation.
+    # Sidecars first, then as in the manifest, then by age.
     order = known.sidecars + known.containers if known.containers else ()
     position = {name: index for index, name in enumerate(order)}
     made.sort(key=lambda each: (not each.sidecar, position.get(each.name, len(position))))
@@ -334,7 +326,7 @@ def pod_view(pod: PodEntry, known: KnownPod | None = None, over: Collection[str]
 
 
 def coming_view(known: KnownPod, names: Sequence[str]) -> Pod:
-    """A pod that the runtime does not show yet. These of its containers may start soon."""
+    """A pod that the runtime does not show yet. ``names``: its containers that may start soon."""
     shown = pod_view(PodEntry(known.uid, known.namespace, known.name, ""), known)
     coming = [Container(name=name, sidecar=name in known.sidecars) for name in names]
     return replace(
@@ -354,7 +346,7 @@ PORTS_ANNOTATION = "io.kubernetes.container.ports"
 #: Every source but the API server makes a pod static.
 CONFIG_SOURCE_ANNOTATION = "kubernetes.io/config.source"
 CONFIG_SOURCE_API = "api"
-#: A kubelet passes on neither, so a user may annotate the pod: a number, and names with commas.
+#: The kubelet passes on neither: users annotate a number, and names with commas.
 PRIORITY_ANNOTATION = "ebbtide/priority"
 SIDECARS_ANNOTATION = "ebbtide/sidecars"
 
@@ -395,7 +387,7 @@ class _Port(msgspec.Struct):
 
 
 def pre_stop_of(annotations: Mapping[str, str]) -> pod_spec.HookAction | None:
-    """The preStop handler of a container. None also for one that cannot be read, and so cannot be run."""
+    """None also for a handler that cannot be read."""
     try:
         handler = msgspec.json.decode(annotations.get(PRE_STOP_ANNOTATION, "{}"), type=_Handler)
     except (ValueError, RecursionError):  # no JSON, no handler, no UTF-8, nested deeper than a stack
@@ -436,21 +428,20 @@ def is_static(annotations: Mapping[str, str]) -> bool:
 
 
 def sidecars_of(annotations: Mapping[str, str]) -> tuple[str, ...]:
-    """The restartable init containers, where the user annotated them."""
     names = (name.strip() for name in annotations.get(SIDECARS_ANNOTATION, "").split(","))
     return tuple(name for name in names if name)
 
 
 # --- the file for the next daemon of this boot ---------------------------------------------------
 
-#: A version that changes what the file holds changes its name.
+#: Another content gets another name.
 INVENTORY_FILE_NAME = "inventory-1"
 
 
 class InventoryFile:
-    """With it the next daemon reports what ended while no daemon ran.
+    """The next daemon reports with it what ended while no daemon ran.
 
-    A reboot makes it void, so it is not synced. Makes the folder. Raises OSError.
+    Not synced: a reboot makes it void. Makes the folder. Raises OSError.
     """
 
     def __init__(self, folder: Path, boot_id: str) -> None:
@@ -459,7 +450,7 @@ class InventoryFile:
         self._stored = b""
 
     def store(self, items: Iterable[InventoryContainer]) -> None:
-        """Writes only a change. A failure is no loss: a restart learns later what has ended."""
+        """A failure is no loss: the next daemon only learns later what has ended."""
         record = msgspec.msgpack.encode((self._boot_id, tuple(items)))
         if record == self._stored:
             return

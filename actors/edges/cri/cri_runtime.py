@@ -1,7 +1,6 @@
-"""The awake CRI edge: a shutdown's inventory, its orders on containers, and the warm table.
+"""The CRI edge once the node is armed (`cri_edge` imports it).
 
-`cri_edge` imports it when the node is armed. `Listing` and `ContainerEnds` keep the table warm, so neither an
-inventory (`Inventory`) nor a stop (`ContainerOrders`) has to call the runtime.
+`Listing` and `ContainerEnds` keep the table warm, so neither an inventory nor a stop has to call the runtime.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ from ebbtide.events.messages import shortened_list
 from ebbtide.events.units import bound_text, size_text
 from ebbtide.events.values import Pod
 
-#: Between two looks, idle and in a shutdown. Ends are reported at once.
+#: Between two looks. Ends are reported at once.
 IDLE_SECONDS = 5.0
 BUSY_SECONDS = 0.5
 #: In one line for the operator.
@@ -110,7 +109,6 @@ class Runtime:
         )
 
     async def run(self, task_status: trio.TaskStatus[None]) -> None:
-        """Until cancelled, which ends no container."""
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
@@ -147,12 +145,10 @@ class Runtime:
 
     @property
     def _busy(self) -> bool:
-        """Is a container being stopped, or may a new one come soon?"""
         stopping = any(entry.stopping and entry.running for entry in self.table.entries())
         return stopping or self._inventory.takes_late or self._ends.fresh
 
     async def _note_priorities(self) -> None:
-        """Name the pods without a priority: CRI has none."""
         if self._lookup is not None:
             await trio.sleep(bounds.now.priorities_seconds)
         pods = self._inventory.views()
@@ -213,9 +209,8 @@ NOT_LISTED = "the runtime does not answer, so its pods are not known"
 
 
 class Inventory:
-    """The pods at the signal, those of a second look, and late pods; without an answer of the runtime, its
-    last known state. ``warm`` is set once the table is filled; ``look`` compares it with the runtime.
-    ``starts``: may a pod of this node start now?
+    """The pods at the signal, of a second look, and late ones. ``warm`` is set once the table is filled;
+    ``look`` compares it with the runtime. ``starts``: may a pod of this node start now?
     """
 
     def __init__(
@@ -229,8 +224,7 @@ class Inventory:
         starts: Callable[[], bool],
     ) -> None:
         self._late_until_ns = 0
-        #: The UIDs of this shutdown's pods, and of the pods that were bound to this node at its signal (None:
-        #: not known).
+        #: UIDs of this shutdown's pods, and of pods bound here at its signal (None: not known).
         self._listed: dict[str, None] = {}
         self._bound: set[str] | None = None
         self._coming = ComingPods(table, lookup)
@@ -302,7 +296,7 @@ class Inventory:
         self._save()
 
     def _begun_hooks(self, pods: Iterable[PodEntry]) -> list[str]:
-        """The containers whose exec hook the kubelet has begun: their pods are being deleted already."""
+        """Containers of deleted pods: the kubelet has begun their exec hooks."""
         known = ((pod, known_pod_of(pod, self._lookup)) for pod in pods)
         deleted = (pod for pod, found in known if found is not None and found.deletion is not None)
         return [
@@ -313,7 +307,7 @@ class Inventory:
         ]
 
     async def _await_priorities(self, until: float) -> None:
-        """Wait until Trio's time ``until``: without priorities a plan has all pods in one wave."""
+        """Without priorities a plan has all pods in one wave."""
         while self._lookup is not None and self._lookup.expecting and trio.current_time() < until:
             pods = self.views()
             if (pods or self._warm.is_set()) and all(pod.priority is not None for pod in pods):
@@ -321,7 +315,7 @@ class Inventory:
             await trio.sleep(FIRST_WORD_POLL_SECONDS)
 
     def _rejected(self, but: Collection[str]) -> list[Fact]:
-        """Pods that were bound to this node after the signal. Its kubelet is stopped, so it rejects none."""
+        """Pods that were bound here after the signal: a stopped kubelet rejects none."""
         if self._bound is None:
             return []
         pods = self._coming.left({*but, *self._listed, *self._bound})
@@ -336,7 +330,7 @@ class Inventory:
         return [PodJoined(pod=self._view(pod)) for pod in found]
 
     async def report_late(self, outlet: Outlet) -> None:
-        """Report pods that no inventory of this shutdown has, and pods that the kubelet has started again."""
+        """Report late pods, and pods that the kubelet has started again."""
         facts: list[Fact] = [*self._coming.settle()]
         joined: list[Pod] = []
         if self.takes_late:
@@ -362,10 +356,10 @@ class Inventory:
 
 
 class ComingPods:
-    """Pods of the inventory that may start soon.
+    """Pods that a running kubelet may start at any time.
 
-    With a running kubelet at any time, so mode api has to delete them, or they start after all others have
-    ended. Until such a pod runs, only the API server shows its end.
+    Mode api deletes them, or they start after all others have ended. Until such a pod runs, only the API
+    server shows its end.
     """
 
     def __init__(self, table: PodTable, lookup: PodStore | None) -> None:
@@ -377,9 +371,7 @@ class ComingPods:
         self._waiting = {}
 
     def find(self, but: Collection[str]) -> list[Pod]:
-        """Pods without a running container, except those with these UIDs. A static pod's object is only its
-        mirror.
-        """
+        """Pods without a running container. A static pod's object is only its mirror."""
         views = []
         for each in self._without_process(but):
             names = [name for name in each.sidecars + each.containers if name not in each.ended]
@@ -389,11 +381,11 @@ class ComingPods:
         return views
 
     def left(self, but: Collection[str]) -> list[Pod]:
-        """Such pods when the kubelet is stopped: no component starts them, or writes how they ended."""
+        """With a stopped kubelet: no component starts these pods, or writes how they ended."""
         return [coming_view(each, ()) for each in self._without_process(but)]
 
     def _without_process(self, but: Collection[str]) -> Iterator[KnownPod]:
-        """Nothing before the API server's first list."""
+        """Empty before the API server's first list."""
         if self._lookup is None or not self._lookup.version:
             return
         others = {"", *but, *self._table.own, *(pod.uid for pod in self._table.active())}
@@ -430,15 +422,13 @@ NOT_KNOWN = "the runtime reports no process of this container"
 
 
 class ContainerOrders:
-    """Stop signal, SIGKILL, preStop hook and autopsy. ``start`` runs a task that may outlive its order.
+    """``start`` runs a task that may outlive its order.
 
     An order means the container of its shutdown's inventory. If the kubelet has started another one since,
     the order only reports that the first has ended.
 
-    Without a first process the runtime's ``StopContainer`` sends the stop: signal, timeout and SIGKILL in one
-    call. Its timeout is later than the core's own SIGKILL, because the core may shorten the grace.
-
-    A lost stop is not sent again, a lost SIGKILL is. A hook runs at most once.
+    Without a first process ``StopContainer`` sends the stop. Its timeout is later than the core's SIGKILL,
+    because the core may shorten the grace. A lost stop is not sent again, a lost SIGKILL is.
     """
 
     def __init__(
@@ -460,7 +450,6 @@ class ContainerOrders:
         self._context = context
 
     async def carry_out(self, order: Order, outlet: Outlet) -> Ending:
-        """Waits for the table, for a bounded time."""
         assert isinstance(order, d.SendSignal | d.KillContainer | d.TakeAutopsy | d.RunHook)
         key = order.uid, order.container
         meant = self._table.given.get(key)
@@ -494,8 +483,7 @@ class ContainerOrders:
         if entry is not None:
             await outlet.put(entry.exited())
             return Ending()
-        # It ended while no daemon ran, or while it stood still. The runtime or the API server may know its
-        # exit code; else the last list counts.
+        # It ended while no daemon ran, or the daemon was paused. Without an answer the last list counts.
         given, listed = self._table.given.get((order.uid, order.container)), self._table.listed
         runs, seen = None if listed is None else given is not None and given.id in listed, ExitStatus()
         if given is not None and not self._reach.away:
@@ -564,9 +552,7 @@ class ContainerOrders:
         stopped.known.set()
 
     async def _kill(self, entry: ContainerEntry, traceparent: str) -> Ending:
-        """SIGKILL to the first process ends its whole process namespace; the runtime kills a container
-        without a process here, or whose process does not end.
-        """
+        """SIGKILL to the first process ends its process namespace. If that fails, the runtime kills."""
         error = _signal_first_process(entry, "SIGKILL")
         if error == "" and await _has_ended(entry):
             return Ending()
@@ -642,7 +628,6 @@ NOT_CONFIRMED = "whether it was sent is not known: the runtime was given the sto
 
 
 def backstop_seconds(grace_seconds: int | None) -> int:
-    """The timeout of a stop."""
     grace = NO_GRACE_SECONDS if grace_seconds is None else grace_seconds
     return max(grace, FLOOR_SECONDS) + BEHIND_SECONDS
 
@@ -661,7 +646,7 @@ async def _has_ended(entry: ContainerEntry) -> bool:
 
 
 def _signal_first_process(entry: ContainerEntry, name: str) -> str:
-    """Through the descriptor, so never to another process of the same number. Returns why it failed."""
+    """Returns why it failed."""
     if not entry.running:
         return ""
     if entry.pidfd < 0:
@@ -688,9 +673,7 @@ ANY_PORT = 9
 
 
 def node_address() -> str:
-    """For a pod in the node's network, as the kubelet does: the address of the interface with the default
-    route.
-    """
+    """As in the kubelet: the address of the interface with the default route."""
     for family, elsewhere in ROUTED_ADDRESSES:
         try:
             with socket.socket(family, socket.SOCK_DGRAM) as probe:
@@ -701,9 +684,9 @@ def node_address() -> str:
     return LOOPBACK
 
 
-#: Before the next question for a missing state, which may cost the runtime all its time.
+#: Questions for missing states may cost the runtime all its time.
 BROKEN_AGAIN_SECONDS = 10.0
-#: The stop signal of an image that names none, with containerd and CRI-O.
+#: containerd's and CRI-O's, for an image that names none.
 DEFAULT_STOP_SIGNAL = "SIGTERM"
 OnContainer = Callable[[ContainerEntry], None]
 
@@ -721,13 +704,12 @@ class _VerboseImage(msgspec.Struct, frozen=True):
 
 
 class Listing:
-    """Compares the table with the runtime's lists, and asks for new containers' states and new sandboxes'
-    addresses.
+    """Compares the table with the runtime's lists, and asks for new states.
 
-    All states are asked for side by side: a hung or dead shim delays no other container. A container without
-    a state in time is taken as it is listed; one whose state the runtime refuses, and which has no process
-    here, is left out. Both are asked for again later. Only a silent runtime fails the whole look. ``on_new``
-    gets a new container, ``on_gone`` one that left the list without an end.
+    It asks for all states side by side: a hung or dead shim delays no other container. A container without a
+    state in time is taken as it is listed. If the runtime refuses the state and no process is found here, the
+    container is left out. Only a silent runtime fails the whole look. ``on_gone`` gets a container that left
+    the list without an end.
     """
 
     def __init__(
@@ -758,7 +740,7 @@ class Listing:
         seconds = bounds.now.runtime_look_seconds
         sandboxes = await self._client.repeat(api.ListPodSandboxRequest(filter=ready), seconds)
         containers = await self._client.repeat(api.ListContainersRequest(filter=running), seconds)
-        # By age: the order of pods in an inventory.
+        # By age, as in an inventory.
         for item in sorted(sandboxes.items, key=lambda each: each.created_at):
             if item.id not in self._table.pods and POD_UID_LABEL in item.labels:
                 labels, notes = item.labels, item.annotations
@@ -789,7 +771,7 @@ class Listing:
     async def _learn(
         self, ready: Collection[str], listed: Mapping[str, api.Container]
     ) -> cri_client.Lost | None:
-        """Ask for the states of new sandboxes and containers. Returns the runtime's own failure."""
+        """Ask for new states. Returns the runtime's own failure."""
         found, failed = await self._ask(
             {
                 key: api.ContainerStatusRequest(container_id=key)
@@ -861,9 +843,7 @@ class Listing:
     async def _signals_of(
         self, states: Mapping[str, api.ContainerStatus], silence: cri_client.Lost | None
     ) -> tuple[dict[str, str], dict[str, cri_client.CallFailed]]:
-        """By container, its stop signal, else its image's; and why an image gave no answer. ``silence``: ask
-        for no image.
-        """
+        """Stop signals by container, and why an image gave no answer. ``silence``: ask for no image."""
         signals = {key: signal_of_status(state.stop_signal) for key, state in states.items()}
         images = {
             key: state.image_ref for key, state in states.items() if state.image_ref and not signals[key]
@@ -891,7 +871,7 @@ class Listing:
         stop_signal: str,
         error: cri_client.CallFailed | None,
     ) -> None:
-        """Put it into the table. ``error``: why it has no state."""
+        """``error``: why it has no state."""
         pod = self._table.pods.get(item.pod_sandbox_id)
         if pod is None or (known is not None and not known.running):
             return
@@ -947,23 +927,22 @@ def signal_of_image(info: str) -> str:
 
 
 def pods_of_cgroups(entries: Iterable[ContainerEntry], cgroups: str) -> frozenset[str]:
-    """The UIDs of the pods to which a process with these cgroups (``/proc/self/cgroup``) belongs."""
+    """The UIDs of the pods to which a process with these cgroups belongs."""
     ids = proc.container_ids(cgroups)
     return frozenset(entry.pod.uid for entry in entries if entry.id in ids)
 
 
 #: One question costs the runtime a millisecond.
 NOTICE_AGAIN_SECONDS = 0.02
-#: After an end the table is compared more often: the kubelet may start the container again.
+#: Look more often after an end: the kubelet may start the container again.
 RESTART_SECONDS = 5.0
 
 
 class ContainerEnds:
-    """Sees a container's end at once through its first process; the lists find other ends.
+    """Sees an end at once through the first process; the lists find other ends.
 
-    The exit code comes from the kernel (Linux 6.15, once the shim has waited), else from the runtime, for a
-    moment only: an exit code is worth less than the next wave's time. ``start`` runs a task as long as the
-    edge lives.
+    The exit code comes from the kernel (Linux 6.15, once the shim has waited), else from the runtime. The
+    wait is short: the next wave's time is worth more than an exit code.
     """
 
     def __init__(
@@ -1054,7 +1033,6 @@ class ContainerEnds:
             await self._outlet.put(entry.exited())
 
     async def _exit_of(self, entry: ContainerEntry) -> ExitStatus:
-        """Waits for a known exit status."""
         while True:
             if entry.pidfd >= 0 and (end := await reap_soon(entry.pidfd)) != ExitStatus():
                 return end
