@@ -1,8 +1,4 @@
-"""The edge to systemd-logind: carries out `LogindActor`'s orders and reports what logind says.
-
-`SignalFilter` and `LogindConnection` take logind's signals in order. `LogindReporter` makes each one a fact,
-after at most one bounded question (the kind, below systemd 255), and meanwhile reads the properties that
-announce no change. A fact is a change.
+"""The edge to systemd-logind: its signals and properties as facts, and `LogindActor`'s orders.
 
 A property that was read just before a signal must not be reported after it: an old "does not go down" would
 undo the signal. So reports take turns, the connection counts arrived and reported signals, and a reading
@@ -71,15 +67,13 @@ TEXT_CHARACTERS_MAX = 200
 
 
 class ShutdownSignal(NamedTuple):
-    """The machine goes down, or no longer does."""
-
     active: bool
     kind: ShutdownKind
     owner: str
 
 
 class OwnerChanged(NamedTuple):
-    """Of logind's name; empty: no owner."""
+    """``owner`` empty: logind's name has no owner."""
 
     owner: str
 
@@ -90,8 +84,7 @@ FilteredSignal = ShutdownSignal | OwnerChanged | SignalRejected | None
 class SignalFilter:
     """Accepts valid signals from the owner of logind's name, each once, in the bus's order.
 
-    Any local user may send a signal to us alone. (The kubelet matches without a sender, and once crashed on a
-    wrong body, kubernetes#97951.)
+    Any local user may send us a signal. (The kubelet once crashed on a wrong body, kubernetes#97951.)
     """
 
     def __init__(self) -> None:
@@ -128,7 +121,7 @@ class SignalFilter:
             return self._announced
         if len(body) != 1 or not isinstance(body[0], bool):
             return self._reject(message, f"the body is {body!r}, not one boolean")
-        # systemd 255 and later sends two signals for one shutdown, first the one with the kind.
+        # systemd 255 and later sends two signals for one shutdown, the one with the kind first.
         announced, self._announced = self._announced, None
         if announced is not None and announced.active == body[0]:
             return None
@@ -142,7 +135,7 @@ class SignalFilter:
         return SignalRejected(member=member(message), reason=reason, sender=sender(message))
 
 
-#: Only logind's signals and sixteen rejections get here, so it is never full.
+#: Never full: it gets only logind's signals and sixteen rejections.
 QUEUE_MAX = 1024
 #: An order may come a moment before `run`.
 RUN_SECONDS_MAX = 5.0
@@ -158,9 +151,7 @@ ConnectionItem = ShutdownSignal | OwnerChanged | SignalRejected | ConnectionEnde
 
 @dataclass
 class LogindConnection:
-    """Its tasks live in the edge's `run`. An effect gets the present connection, or a new one; the core
-    decides about reconnecting.
-    """
+    """Its tasks live in the edge's `run`. The core decides about reconnecting."""
 
     address: str
     #: A connection was tried, and there is none.
@@ -178,12 +169,12 @@ class LogindConnection:
 
     @property
     def owner(self) -> str:
-        """logind's unique name on the bus; empty: it is away."""
+        """logind's unique name; empty: it is away."""
         return (self._filter.owner or "") if self._bus is not None else ""
 
     @property
     def pending(self) -> bool:
-        """Has logind sent a signal that is not reported yet? Then a reading may be older."""
+        """Is a signal not reported yet? Then a reading may be older."""
         return self._arrived != self._handled
 
     def handle(self) -> None:
@@ -191,11 +182,10 @@ class LogindConnection:
 
     def _add(self, item: ConnectionItem) -> None:
         self._arrived += 1
-        # Without waiting: a waiting reader would hold back the answers of the bus.
+        # A waiting reader would hold back the bus's answers.
         self._put.send_nowait(item)
 
     def open(self, nursery: trio.Nursery) -> None:
-        """From now on connections may be made."""
         self._nursery = nursery
         self._running.set()
 
@@ -245,10 +235,8 @@ class LogindConnection:
 
 
 class LogindEdge(Edge):
-    """The bus at ``address``, by default the system's.
-
-    ``lock_fds``: locks from the service manager's store. ``root``: of logind's files. Raises ValueError for a
-    ``drop_in_folder`` that logind does not read.
+    """``lock_fds``: locks from the service manager's store. ``root``: of logind's files. Raises ValueError
+    for a ``drop_in_folder`` that logind does not read.
     """
 
     def __init__(
@@ -281,7 +269,7 @@ class LogindEdge(Edge):
         return self._lock.held
 
     async def run(self, outlet: Outlet) -> None:
-        """Until cancelled. The lock goes only with the process or by order."""
+        """Its end releases no lock."""
         try:
             async with trio.open_nursery() as nursery:
                 self._link.open(nursery)
@@ -291,7 +279,7 @@ class LogindEdge(Edge):
             self._link.close()
 
     async def read_start_state(self) -> StartState:
-        """For `DaemonStarted`, before there is a loop; bounded."""
+        """For `DaemonStarted`; bounded."""
         with trio.move_on_after(bounds.now.logind_start_seconds):
             try:
                 found = await ask_once(self._link.address, reader.read_manager)
@@ -301,11 +289,11 @@ class LogindEdge(Edge):
         return StartState()
 
     def detach(self) -> None:
-        """The lock goes with the process; the service manager keeps its copy."""
+        """The service manager keeps its copy of the lock."""
         self.hand_over()
 
     def hand_over(self) -> list[int]:
-        """Give up the lock's descriptors, for a program that replaces us or closes them."""
+        """The lock's descriptors, for a program that replaces us or closes them."""
         return self._lock.hand_over()
 
     # --- effects -------------------------------------------------------------------------------
@@ -323,9 +311,9 @@ class LogindEdge(Edge):
         return Ending("failed", refused) if refused else Ending()
 
     async def _take_lock(self, bus: Bus) -> str:
-        """Empty: a lock is held; else the name of logind's refusal. Raises BusError."""
+        """Empty: held; else the name of logind's refusal. Raises BusError."""
         if self._lock.held:
-            # An answer proves that logind has started, and has reopened the locks that it knows.
+            # An answer proves that logind has started, and has reopened its locks.
             await reader.read_preparing(bus)
             if self._lock.alive():
                 return ""
@@ -347,13 +335,11 @@ class LogindEdge(Edge):
         return Ending("failed", reason) if reason else Ending()
 
     async def _write_drop_in(self, order: d.WriteDropIn, outlet: Outlet) -> Ending:
-        """Done when logind shows the limit; failed names a file that wins against ours."""
         needed_ns = order.seconds * NS_PER_SECOND
         change = partial(self._files.write, order.seconds)
         return await self._change_drop_in(change, lambda grant_ns: grant_ns >= needed_ns, outlet)
 
     async def _remove_drop_in(self, order: d.RemoveDropIn, outlet: Outlet) -> Ending:
-        """Done when logind shows the other files' limit."""
         return await self._change_drop_in(
             self._files.remove, lambda grant_ns: grant_ns == self._files.effective_ns(), outlet
         )
@@ -361,8 +347,8 @@ class LogindEdge(Edge):
     async def _change_drop_in(
         self, change: Callable[[], object], reached: Callable[[int], bool], outlet: Outlet
     ) -> Ending:
-        """logind 252 has no reload command: it reads its files again on SIGHUP, some milliseconds later. In a
-        shutdown its timer would not change: the files stay.
+        """Done when logind shows the limit. logind 252 has no reload command: it reads its files again some
+        milliseconds after SIGHUP. In a shutdown its timer would not change: the files stay.
         """
         try:
             bus = await self._link.bus()
@@ -390,7 +376,7 @@ class LogindEdge(Edge):
             return Ending("failed", f"cannot change {self._files.ours}: {error}")
 
 
-#: In a shutdown, since only the property may show a cancel.
+#: In a shutdown: perhaps only the property shows a cancel.
 PREPARING_SECONDS = 1.0
 #: Outside a shutdown: for a lost signal, a changed limit, a kubelet's lock.
 IDLE_SECONDS = 10.0
@@ -400,12 +386,12 @@ INHIBIT_FOLDER = "run/systemd/inhibit"
 ResultT = TypeVar("ResultT")
 
 READ_ATTEMPTS_MAX = 5
-#: Of other locks in one shutdown: any user may take and release some in a loop.
+#: In one shutdown: any user may take and release locks in a loop.
 HOLDER_REPORTS_MAX = 64
 
 
 class HungDisk(Exception):
-    """A file could not be read or written in time."""
+    """Raised for a disk that does not answer in time."""
 
 
 async def in_bounded_thread(work: Callable[[], ResultT]) -> ResultT:
@@ -416,7 +402,7 @@ async def in_bounded_thread(work: Callable[[], ResultT]) -> ResultT:
 
 
 class LogindReporter:
-    """The last reported values. Reports take turns (``turn``)."""
+    """Reports take turns (``turn``)."""
 
     def __init__(
         self, link: LogindConnection, lock: DelayLock, files: DropIns, schedule: ScheduleFile
@@ -428,14 +414,14 @@ class LogindReporter:
         self.kubelet_lock = False
         #: Of the last fact with an owner.
         self.owner = ""
-        #: Of this shutdown; None: not read yet.
+        #: None: not read yet in this shutdown.
         self._holders: tuple[LockHolder, ...] | None = None
         self._reports_left = HOLDER_REPORTS_MAX
         self._drop_ins: f.DropInsRead | None = None
         self._scheduled = NO_SCHEDULE
 
     async def listen(self, outlet: Outlet) -> None:
-        """Report signals, and unannounced changes, until cancelled."""
+        """Report signals and unannounced changes."""
         while True:
             item: ConnectionItem | None = None
             with trio.move_on_after(PREPARING_SECONDS if self.preparing else IDLE_SECONDS):
@@ -476,7 +462,7 @@ class LogindReporter:
                 await self.report_holders(outlet)
 
     async def _ask_kind(self) -> ShutdownKind:
-        """The kind and the limit in one round trip; unknown values stay."""
+        """Reads the kind and the limit in one round trip."""
         try:
             with trio.move_on_after(bounds.now.logind_kind_seconds):
                 bus = await self.link.bus()
@@ -489,7 +475,7 @@ class LogindReporter:
         return "unknown"
 
     async def follow_files(self, paths: Iterable[Path], outlet: Outlet) -> None:
-        """Report drop-ins and schedules when their folders change. Without inotify, `listen` looks."""
+        """Without inotify, `listen` looks."""
         try:
             folders = FolderWatch(paths)
         except OSError:
@@ -498,7 +484,7 @@ class LogindReporter:
             while True:
                 await folders.changed()
                 await self.report_files(outlet)
-                # Perhaps the bus's socket: then logind's name is watched before the next arming.
+                # Perhaps the bus is back: watch logind's name before the next arming.
                 if self.link.failed:
                     with contextlib.suppress(BusError):
                         await self.link.bus()
@@ -508,7 +494,7 @@ class LogindReporter:
                     await self.report_holders(outlet)
 
     async def report_state(self, outlet: Outlet) -> None:
-        """Put `LogindRead`, changed or not. A waiting signal goes first. Raises BusError."""
+        """Put `LogindRead`, changed or not; a waiting signal first. Raises BusError."""
         for _ in range(READ_ATTEMPTS_MAX):
             bus = await self.link.bus()
             async with self.turn:
@@ -524,7 +510,7 @@ class LogindReporter:
         raise BusError("logind is too slow, or keeps signalling: its state could not be read in between")
 
     async def report_changes(self, outlet: Outlet) -> None:
-        """Read logind and put what has changed. Needs ``turn``."""
+        """Needs ``turn``."""
         if not self.link.owner:
             return
         with contextlib.suppress(BusError), trio.move_on_after(bounds.now.logind_look_seconds) as look:
@@ -553,8 +539,8 @@ class LogindReporter:
                 )
 
     async def report_holders(self, outlet: Outlet) -> None:
-        """In a shutdown: changed locks of other programs. The first reading counts without any, too: then no
-        other program holds the machine. Needs ``turn``.
+        """In a shutdown: other programs' locks. An empty first reading counts too: no other program holds the
+        machine. Needs ``turn``.
         """
         if not self.preparing:
             self._holders, self._reports_left = None, HOLDER_REPORTS_MAX
@@ -572,7 +558,7 @@ class LogindReporter:
             await outlet.put(f.LockHoldersRead(holders=holders))
 
     async def report_files(self, outlet: Outlet, always: bool = False) -> None:
-        """Put changed drop-ins and schedules; the drop-ins also if ``always``."""
+        """Put changed drop-ins and schedules; ``always``: unchanged drop-ins too."""
         try:
             drop_ins, scheduled = await in_bounded_thread(lambda: (self.files.read(), self.schedule.read()))
         except HungDisk:
@@ -586,7 +572,7 @@ class LogindReporter:
 
 
 SIGHUP = 1
-#: Between two looks at the property; the first is short because logind is quick.
+#: Between two looks at the property; logind is usually quick.
 PAUSES_SECONDS = (0.02, 0.1, 0.2, 0.4, 0.8)
 ENDED_PREPARING = Ending("failed", "preparing")
 
@@ -600,8 +586,8 @@ NOT_CONFIRMED = (
 class DelayLock:
     """``descriptors``: from the service manager's store.
 
-    logind lets the machine go when every duplicate is closed. So they are close-on-exec, a new lock is taken
-    before the old one is closed, and ours is closed only once the service manager's duplicate is gone.
+    logind's wait ends when every duplicate is closed. So they are close-on-exec, a new lock is taken before
+    the old one is closed, and the service manager's duplicate is closed before ours.
     """
 
     def __init__(self, service: ServiceManager, descriptors: Sequence[int] = ()) -> None:
@@ -630,7 +616,7 @@ class DelayLock:
         _close_all(old)
 
     async def give_back(self) -> str:
-        """Close every duplicate; returns why one may be left."""
+        """Returns why a duplicate may be left."""
         confirmed = not self._stored or await self._service.remove(LOCK_NAME)
         self._stored = False
         old, self._descriptors = self._descriptors, []
@@ -638,7 +624,7 @@ class DelayLock:
         return "" if confirmed else NOT_CONFIRMED
 
     def hand_over(self) -> list[int]:
-        """Our own descriptors, for another owner. The service manager's duplicates stay."""
+        """The service manager's duplicates stay."""
         self._stored = False
         gone, self._descriptors = self._descriptors, []
         return gone

@@ -1,11 +1,11 @@
-"""What logind says: its manager's properties, its schedule file, and its configuration files.
+"""Reads logind's properties, its schedule file, and its configuration files.
 
 The property ``ScheduledShutdown`` announces no change and stays stale after a failed shutdown, so the
-schedule file is read: an early warning and evidence, never a trigger.
+schedule file is read: an early warning, never a trigger.
 
-logind sorts the configuration files of all folders by *file name*, and the last ``InhibitDelayMaxSec`` wins.
-So ``99-kubelet.conf`` loses against a vendor's ``unattended-upgrades-logind-maxdelay.conf``
-(kubernetes#102818), and ours is called ``zz-``.
+logind sorts the files of all folders by *file name*, and the last ``InhibitDelayMaxSec`` wins. So
+``99-kubelet.conf`` loses against ``unattended-upgrades-logind-maxdelay.conf`` (kubernetes#102818), and ours
+is called ``zz-``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MANAGER_INTERFACE = "org.freedesktop.login1.Manager"
 MANAGER = DBusAddress(LOGIND_PATH, LOGIND_NAME, MANAGER_INTERFACE)
 LOGIND_UNIT = "systemd-logind.service"
 PREPARE_FOR_SHUTDOWN = "PrepareForShutdown"
-#: From systemd 255 on, before the other signal.
+#: systemd 255 and later, before the other signal.
 PREPARE_FOR_SHUTDOWN_WITH_METADATA = "PrepareForShutdownWithMetadata"
 OWNER_CHANGED = "NameOwnerChanged"
 OPERATION_IN_PROGRESS = "org.freedesktop.login1.OperationInProgress"
@@ -42,7 +42,6 @@ INHIBIT_WHO = "ebbtide"
 INHIBIT_WHY = "Ends the pods of this node in order before it goes down"
 KUBELET_WHO = "kubelet"
 
-#: See `InhibitorRow`.
 INHIBITORS = "a(ssssuu)"
 
 SHUTDOWN_KINDS = frozenset(get_args(ShutdownKind))
@@ -53,7 +52,7 @@ def kind_of(name: object) -> ShutdownKind:
 
 
 def kind_in_metadata(metadata: object) -> ShutdownKind:
-    """The key ``type`` of an ``a{sv}``, in jeepney's form: name to (signature, value)."""
+    """An ``a{sv}`` in jeepney's form: name to (signature, value)."""
     match metadata:
         case {"type": (_, value)}:
             return kind_of(value)
@@ -77,13 +76,13 @@ def is_kubelet_lock(row: InhibitorRow) -> bool:
     return who == KUBELET_WHO and uid == 0 and is_delay_lock(row)
 
 
-#: Of a foreign lock's texts, and of the locks on record: any user may take many with long texts.
+#: Any user may take many locks with long texts.
 HOLDER_CHARACTERS_MAX = 200
 HOLDERS_MAX = 16
 
 
 def other_holders(rows: Iterable[InhibitorRow]) -> tuple[LockHolder, ...]:
-    """The delay locks on shutdown beside ours, root's first, in a stable order."""
+    """The other delay locks on shutdown, root's first, in a stable order."""
     found = {
         LockHolder(who=who[:HOLDER_CHARACTERS_MAX], why=why[:HOLDER_CHARACTERS_MAX], pid=pid, uid=uid)
         for row in rows
@@ -118,7 +117,6 @@ def _checked(kind: type[ValueT], value: object) -> ValueT:
 
 
 async def read_preparing(bus: Bus) -> bool:
-    """True from the signal until the machine goes down or does not."""
     return _checked(bool, await bus.get(MANAGER, "PreparingForShutdown"))
 
 
@@ -142,7 +140,7 @@ async def read_kind(bus: Bus) -> ShutdownKind:
 
 
 async def read_inhibitors(bus: Bus) -> list[InhibitorRow] | None:
-    """None: the list is too long to be read, as any user can cause."""
+    """None: the list is too long to read. Any user can cause that."""
     try:
         (rows,) = await bus.method(MANAGER, "ListInhibitors", answer=INHIBITORS)
     except TooLong:
@@ -151,7 +149,7 @@ async def read_inhibitors(bus: Bus) -> list[InhibitorRow] | None:
 
 
 async def read_kubelet_lock(known: bool, bus: Bus) -> bool:
-    """``known``: the answer without a list."""
+    """``known``: the result without a list."""
     rows = await read_inhibitors(bus)
     return known if rows is None else any(map(is_kubelet_lock, rows))
 
@@ -168,7 +166,7 @@ SCHEDULE_FOLDER = "run/systemd/shutdown"
 SCHEDULE_FILE = "scheduled"
 SCHEDULE_BYTES_MAX = 64 * 1024
 WALL_CHARACTERS_MAX = 1024
-#: Far beyond any schedule, and an integer in every format.
+#: An integer in every format.
 USEC_MAX = 2**62 // 1000
 #: ``shutdown`` with SYSTEMD_DRY_RUN.
 DRY_RUN = "dry-"
@@ -184,7 +182,7 @@ def unescape(text: str) -> str:
 
 
 def parse_schedule(text: str, now_ns: int) -> ScheduleRead:
-    """At wall time ``now_ns``. A time of 0, past, or unreadable is no schedule."""
+    """A time of 0, past, or unreadable is no schedule."""
     fields = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
     at_ns = _integer(fields.get("USEC"), USEC_MAX) * 1_000
     mode = fields.get("MODE", "")
@@ -209,8 +207,6 @@ def _integer(text: str | None, largest: int) -> int:
 
 
 class ScheduleFile:
-    """Read when its folder changes."""
-
     def __init__(self, root: Path) -> None:
         self.folder = root / SCHEDULE_FOLDER
 
@@ -242,7 +238,7 @@ SECTION = re.compile(r"\s*\[(.*)\]\s*", re.ASCII)
 
 
 class Setting(NamedTuple):
-    """A file with the key. ``path`` as logind sees it."""
+    """``path`` as logind sees it."""
 
     path: str
     value_ns: int
@@ -263,9 +259,8 @@ def setting_in(text: str) -> int | None:
 
 
 class DropIns:
-    """The files below ``root`` (``/``, or a namespace's ``/proc/PID/root``), and ours in ``folder``.
-
-    Raises ValueError for a folder that logind does not read.
+    """``root``: ``/``, or a namespace's ``/proc/PID/root``. ``folder``: for our file. Raises ValueError for a
+    folder that logind does not read.
     """
 
     def __init__(self, root: Path = Path("/"), folder: str = DROP_IN_FOLDER_DEFAULT) -> None:
@@ -278,7 +273,7 @@ class DropIns:
 
     @property
     def folders(self) -> tuple[Path, ...]:
-        """To watch: the drop-in folders and the main file's."""
+        """The drop-in folders and the main file's."""
         return (*(self._inside(folder) for folder in DROP_IN_FOLDERS), self._inside("/etc/systemd"))
 
     def _inside(self, path: str) -> Path:
@@ -313,7 +308,7 @@ class DropIns:
         largest = max(others, key=lambda setting: setting.value_ns, default=Setting("", 0))
         if largest.value_ns < LOGIND_DEFAULT_NS:
             largest = Setting("", LOGIND_DEFAULT_NS)
-        # The file that wins against ours, whether ours exists or not.
+        # It wins against ours, whether ours exists or not.
         last = Path(settings[-1].path) if settings and settings[-1].path != self.ours else Path()
         wins = "logind.conf.d" in last.parts and os.fsencode(last.name) >= os.fsencode(DROP_IN_NAME)
         return DropInsRead(
@@ -324,7 +319,6 @@ class DropIns:
         )
 
     def effective_ns(self) -> int:
-        """logind's limit with these files."""
         settings = self._settings()
         return settings[-1].value_ns if settings else LOGIND_DEFAULT_NS
 
@@ -349,7 +343,7 @@ class DropIns:
         return False
 
 
-#: logind's limit may be "infinity". This one fits every integer format.
+#: logind's "infinity", as an integer that fits every format.
 GRANT_NS_MAX = 366 * 24 * 3600 * NS_PER_SECOND
 
 #: systemd.time(7).
