@@ -1,7 +1,7 @@
-"""The awake Kubernetes edge: the connection, the watch, the cache, and the writes to Pods and Events
-(`node_writes`: to the Node).
+"""The Kubernetes edge once awake: the connection, and the writes to Pods and Events (`node_writes`: to the
+Node).
 
-Each writer is bounded and repeatable, and does not raise: for a slow or missing server it returns a reason.
+Each writer is bounded and repeatable. Without an answer it returns a reason and does not raise.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ async def connect(
     outlet: Outlet,
     task_status: trio.TaskStatus[Writes],
 ) -> None:
-    """Until cancelled. ``kubeconfig`` None: the pod's own access. Raises ClientMissing, and any bug."""
+    """``kubeconfig`` None: the pod's own access. Raises ClientMissing."""
     client = ApiClient(kubeconfig, tell)
     health = ApiHealth(client, node, outlet, store)
     async with trio.open_nursery() as nursery:
-        # Before the watch, which would begin with a failure and a pause.
+        # Without it the watch would begin with a failure and a pause.
         await nursery.start(client.run)
         nursery.start_soon(health.follow)
         nursery.start_soon(Watch(client, pods_of(node), store, health).run)
@@ -60,9 +60,7 @@ async def connect(
 
 
 class Writes:
-    """``context``: the ``traceparent`` of an order's key. ``folder`` outlives a reboot; None: no status is
-    delivered after one.
-    """
+    """``folder`` outlives a reboot; None: no status is delivered after one."""
 
     def __init__(
         self,
@@ -74,7 +72,7 @@ class Writes:
         folder: Path | None = None,
         link: JournalLink = no_link,
     ) -> None:
-        # One writer for the Node, so that announcement and certificate overtake each other by rule.
+        # One writer for the Node: announcement and certificate overtake each other by rule.
         ours = NodeWriter(caller, node)
         on_node = NodeEffects(ours, context, tell, link)
         parts = api.WriteParts(caller, lookup, node, context)
@@ -117,7 +115,7 @@ async def post_event(parts: api.WriteParts, order: d.PostEvent, outlet: Outlet) 
 async def post(
     call: api.ApiCall, event: api.JsonObject, again_seconds_max: float = api.AGAIN_SECONDS_MAX
 ) -> Ending:
-    """A conflict: an earlier try, or another leader's."""
+    """A conflict is an earlier try, or another leader's."""
     try:
         answer = await call.until_answered(
             "POST",
@@ -138,9 +136,7 @@ def trace_id_of(traceparent: str) -> str:
 def event_object(
     order: d.PostEvent, node: str, trace: str, component: str = EVENT_COMPONENT, instance: str = ""
 ) -> api.JsonObject:
-    """A core/v1 Event as a kubelet makes one. Without a namespace it is about the Node. ``instance``: of the
-    component that reports; else the node.
-    """
+    """Without a namespace it is about the Node. ``instance``: the reporter's; else the node."""
     instance = instance or node
     on_node = not order.namespace
     subject = order.name or node
@@ -176,8 +172,8 @@ def event_object(
 
 
 def event_name(order: d.PostEvent, node: str, trace: str) -> str:
-    """``<subject>.<digest>``, from the order's key, so a second try, also after a crash, is a conflict; and
-    from node and trace, since keys are the same on every node.
+    """The order's key makes a second try, also after a crash, a conflict. Keys are the same on every node, so
+    node and trace are in the digest.
     """
     digest = hashlib.sha256("\0".join((node, trace, order.key)).encode()).hexdigest()[:DIGEST_CHARACTERS]
     subject = (order.name or node).lower()[:SUBJECT_CHARACTERS_MAX].rstrip("-.")
@@ -185,14 +181,14 @@ def event_name(order: d.PostEvent, node: str, trace: str) -> str:
 
 
 OUTAGE_COMPONENT = "ebbtide-outage"
-#: A rack's pods have a thousand Events, and everything else goes first.
+#: A rack's pods have a thousand Events, which go last.
 OUTAGE_EVENT_SECONDS = 120.0
-#: Whatever refuses one refuses all: a thousand must not be sent again twice a second.
+#: A server that refuses one refuses all: a thousand must not be sent again twice a second.
 OUTAGE_EVENT_AGAIN_SECONDS = 20.0
 
 
 class OutageEventsEdge(Edge):
-    """``trace``: the id of the open outage's."""
+    """``trace``: the open outage's trace id."""
 
     def __init__(self, caller: api.ApiCaller, node: str, replica: str, trace: Callable[[], str]) -> None:
         self._caller, self._node, self._replica, self._trace = caller, node, replica, trace
@@ -209,20 +205,18 @@ class OutageEventsEdge(Edge):
 
 
 MARK_SHARE = 3
-#: A delete with less time may stay unanswered, and then its pod gets no hooks.
+#: A delete with less time may stay unanswered: then its pod gets no hooks.
 TURN_SECONDS_MIN = 0.05
 #: With less the object would go before its containers.
 GRACE_SECONDS_MIN = 1
 
 
 class PodDeletes:
-    """Mode api ends a pod by deleting its object, once. ``tainted`` returns when the node is tainted, cannot
-    be, or its time is over.
+    """``tainted`` returns when the node is tainted, cannot be, or its time is over.
 
-    The UID is a precondition, since a new pod may have the same name. ``DisruptionTarget`` comes first, so
-    that a Job does not count the pod as failed. The result decides about the pod's hooks. ``done``: the pod
-    is gone, or the kubelet ends it. ``failed``: refused, or never sent. ``timed-out``: the server may have
-    taken it.
+    The UID is a precondition: a new pod may have the same name. ``DisruptionTarget`` comes first, so that a
+    Job does not count the pod as failed. The result decides about the pod's hooks. ``done``: the pod is gone,
+    or the kubelet ends it. ``failed``: refused, or never sent. ``timed-out``: the server may have taken it.
     """
 
     def __init__(self, parts: api.WriteParts, tainted: Callable[[], Awaitable[None]]) -> None:
@@ -231,7 +225,7 @@ class PodDeletes:
         self._slots, self._open = api.CallSlots(), 0
         #: By the API's UID.
         self._marked: set[str] = set()
-        #: The watch cannot show whether a later delete was taken.
+        #: For these the watch cannot show whether a later delete was taken.
         self._taken: set[str] = set()
 
     async def delete(self, order: DeletePod, outlet: Outlet) -> Ending:
@@ -261,12 +255,12 @@ class PodDeletes:
                 waiting.deadline = float("inf")
                 known = self._lookup.find(order.uid)
                 uid = known.api_uid if known is not None else order.uid
-                # In the same turn, or the delete would be delayed.
+                # In the same turn: another turn would delay the delete.
                 if await self._mark(order, uid, self._call(order, until)):
                     return Ending()
                 call = self._call(order, until)
                 try:
-                    # The kubelet counts whole seconds from the delete on.
+                    # The kubelet counts whole seconds.
                     left_seconds = order.grace_seconds - round(trio.current_time() - began)
                     body = api.delete_options(uid, max(GRACE_SECONDS_MIN, left_seconds))
                     answer = await call.until_answered(
@@ -314,8 +308,8 @@ WITHDRAWN_REASON, WITHDRAWN_MESSAGE = "NodeShutdown", "node is shutting down"
 async def withdraw(
     parts: api.WriteParts, final: Container[str], order: WithdrawPods, outlet: Outlet
 ) -> Ending:
-    """Ready=False: with the kubelet stopped, only this ends new connections to the pods. ``final``: the API's
-    UIDs of pods with a final status, written or under way.
+    """With the kubelet stopped, only Ready=False ends new connections to the pods. ``final``: API UIDs of
+    pods with a final status, written or under way.
     """
     try:
         call = parts.call(order.key, bounds.now.withdraw_seconds)
@@ -349,10 +343,10 @@ async def withdraw(
 #: Later than this the cluster has helped itself.
 LATER_SECONDS_MAX = 600.0
 LATER_AGAIN_SECONDS = 5.0
-#: Between two reports of a slow delivery. At the release so much may be unknown.
+#: Between two reports of a slow delivery.
 PROGRESS_SECONDS = 0.25
 CONFLICTS_MAX = 5
-#: From so many on, one list costs the server less than single reads.
+#: For as many pods, one list costs the server less than single reads.
 LIST_FROM = 4
 NAMED_PODS_MAX = 5
 
@@ -369,9 +363,8 @@ class StatusRefused(Exception):
 
 
 class StatusDelivery:
-    """Without its kubelet a pod gets the status that the kubelet would have written; else it looks Running
-    while its node is away (kubernetes#109531, #110755). A pod that has started again must never get it.
-    ``final``: the API's UIDs of pods whose delivery has begun.
+    """Without a kubelet and a final status a pod looks Running while its node is away (kubernetes#109531,
+    #110755). A pod that has started again must never get one. ``final``: API UIDs; their delivery has begun.
     """
 
     def __init__(self, parts: api.WriteParts, late: LateStatuses) -> None:
@@ -416,7 +409,7 @@ class StatusDelivery:
         # Before the first write: a later withdrawal would overwrite the final status.
         begun = set() if order.unchanged_only else {pod.api_uid for pod in found.values() if pod is not None}
         self.final |= begun
-        # By the API's UID; the rest is read one by one.
+        # By the API's UID.
         read: dict[str, api.ApiPod] = {}
         if len(order.statuses) >= LIST_FROM:
             with suppress(api.Unanswered, api.ListDenied):
@@ -469,7 +462,7 @@ class StatusDelivery:
 
 
 async def _report_progress(order: DeliverStatuses, missing: Collection[str], outlet: Outlet) -> None:
-    """Until cancelled. A release that comes before the end of a slow delivery names the missing statuses."""
+    """A release before the end of a slow delivery names the missing statuses."""
     told = len(missing)
     while True:
         await trio.sleep(PROGRESS_SECONDS)
@@ -503,13 +496,13 @@ async def _write_status(
             return DeliveryResult(DELIVERED, "is another one by now")
         if pod.status.phase in known_pods.FINAL_PHASES:
             return DeliveryResult(DELIVERED, f"was {pod.status.phase} already")
-        # Of an earlier boot: it would end a pod that runs again.
+        # An earlier boot's status would end a pod that runs again.
         if order.unchanged_only and then is None:
             return DeliveryResult(STALE, "is not known from when its status was due")
         if order.unchanged_only and pod.metadata.resource_version != then:
             return DeliveryResult(STALE, "has changed since")
         body = final_status(pod, *status[1:])
-        # With the version: the patch replaces conditions and containers whole.
+        # The body has the version: the patch replaces conditions and containers whole.
         answer = await call.until_answered("PATCH", f"{path}/status", body, api.STRATEGIC_PATCH)
         if answer.ok or api.is_gone(answer):
             return DeliveryResult(DELIVERED)
@@ -531,9 +524,9 @@ UNREADY_CONDITIONS = ("Ready", "ContainersReady")
 def final_status(
     pod: api.ApiPod, phase: str, reason: str, message: str, exit_codes: Sequence[ExitCode] = ()
 ) -> api.JsonObject:
-    """A strategic merge patch of ``pods/status``, for this version. Phase, reason and ``DisruptionTarget``
-    are the kubelet's graceful node shutdown's. Containers without a known end end as in its ``TerminatePod``;
-    those of a succeeded pod, without sidecars, with 0.
+    """A strategic merge patch of ``pods/status``, for this version, as the kubelet's graceful node shutdown
+    writes it. Containers without a known end get the status of its ``TerminatePod``; in a succeeded pod all
+    but sidecars get exit code 0.
     """
     before = pod.status.conditions
     # As the kubelet does (PodObservedGenerationTracking).
@@ -580,7 +573,6 @@ def _terminated(
     if exit_code is None and phase == "Succeeded" and not first:
         exit_code = 0
     if exit_code is not None:
-        # The runtimes' words.
         ended = {"exitCode": exit_code, "reason": "Error" if exit_code else "Completed"}
     if running:
         ended |= {"startedAt": running.get("startedAt"), "finishedAt": api.rfc3339_now()}
@@ -608,20 +600,18 @@ class _LateFile(msgspec.Struct, rename="camel"):
 
 
 class LateStatuses:
-    """The kubelet may start the pods again after a reboot, so a late status is only written to a pod in the
-    version of then. ``folder`` None: in memory only.
+    """The kubelet may start the pods again after a reboot, so a late status is only written to a pod that is
+    unchanged since. ``folder`` None: in memory only.
     """
 
     def __init__(self, folder: Path | None, tell: Tell) -> None:
         self._path = None if folder is None else folder / LATE_FILE_NAME
         self._tell = tell
         self._pods: dict[str, str] | None = {} if folder is None else None
-        #: A thread on a hung disk outlives its task.
+        #: A thread on a hung disk outlives its task: one at a time.
         self._threads = trio.CapacityLimiter(1)
 
     async def known(self) -> Mapping[str, str]:
-        """By the runtime's UID, of this boot and earlier ones."""
-
         def read(path: Path) -> dict[str, str]:
             try:
                 found = msgspec.json.decode(read_own(path, LATE_BYTES_MAX), type=_LateFile)
@@ -638,7 +628,7 @@ class LateStatuses:
         return self._pods
 
     async def keep(self, uids: Iterable[str], find: Callable[[str], known_pods.KnownPod | None]) -> None:
-        """Bounded; does not raise."""
+        """Does not raise."""
         now, path = {uid: find(uid) for uid in uids}, self._path
         with trio.move_on_after(bounds.now.side_file_seconds):
             pods = dict(await self.known())
@@ -662,22 +652,20 @@ class LateStatuses:
                 self._tell(WARNING, f"Kubernetes API: {path}: {why}")
 
     def forget(self, uids: Iterable[str]) -> None:
-        """These are delivered. The file learns it with its next write."""
+        """The next write takes them out of the file."""
         for uid in uids:
             (self._pods or {}).pop(uid, None)
 
 
-#: Only memory is read, and the release waits.
+#: Each look reads only memory, and the release waits.
 STATUS_POLL_SECONDS = 0.02
 STATUS_LIST_SECONDS = 0.1
-#: The server has to take the statuses as well.
+#: The server has to take the statuses too.
 REST_PER_LIST = 3
 
 
 async def await_statuses(parts: api.WriteParts, order: AwaitStatuses, outlet: Outlet) -> Ending:
-    """Wait for every pod's final status, and report the missing ones. The watch usually knows first; else one
-    list of all pods, less often where the server is slow.
-    """
+    """Reports the missing ones. The watch usually knows first; else a list, less often from a slow server."""
     call = parts.call(order.key, order.timeout_ns / NS_PER_SECOND)
     missing, why, next_list, ended = order.uids, "", 0.0, Ending()
 
@@ -691,7 +679,7 @@ async def await_statuses(parts: api.WriteParts, order: AwaitStatuses, outlet: Ou
             without = f"{len(missing)} of {len(order.uids)} without a final status{why}"
             ended = Ending("timed-out", without)
             break
-        # With less time left the answer would come too late, and would look like the cause.
+        # With less time the answer would come too late, and would look like the cause.
         if now >= next_list and (not next_list or call.left_seconds >= STATUS_LIST_SECONDS):
             try:
                 with trio.move_on_at(call.until):

@@ -1,16 +1,13 @@
 """An outage's journal in the API server, as numbered, immutable ConfigMaps (docs/outage.md, How it works).
 
-Each write creates one object, a *piece*: the next bytes of a segment. Pieces are numbered over the whole
-journal. Of two leaders that continue from the same place one creates the next number; the other is *fenced*.
-The content shows whether a taken number is our own.
+Each write creates one object, a *piece*: the next bytes of a segment. Numbers run over the whole journal. Of
+two leaders one creates the next number; the other is *fenced*. The content shows whether a taken number is
+our own.
 
-Each piece names the hash of the piece before, and the oldest chain counts, so later objects under these names
-fence no leader.
-
-Retention frees numbers: a leader that was stopped until its next number was written and removed would create
-it again, and no reader would see it. But the oldest pieces go first, so the sync after a create looks for the
-piece before it: if that exists, no number behind it was ever removed. Each piece also names the journal's
-first piece; a reader ignores all below. Retention writes such a piece before it removes others.
+Retention frees numbers. A leader that was paused meanwhile could create a freed number, which no reader would
+see. Retention removes the oldest pieces first, so the sync after a create looks for the piece before it: if
+that exists, no later number was removed. Each piece also names the journal's first piece; a reader ignores
+all below. Retention writes such a piece before it removes others.
 """
 
 from __future__ import annotations
@@ -46,57 +43,56 @@ from ebbtide.events.units import size_text
 
 PREFIX = "ebbtide-outage"
 NODE_LABEL, SEGMENT_LABEL, NUMBER_LABEL = "ebbtide.dev/node-uid", "ebbtide.dev/segment", "ebbtide.dev/number"
-#: On the last piece of a journal without an open outage: the next leader need not open it.
+#: On a journal's last piece, without an open outage: the next leader need not open it.
 REST_LABEL = "ebbtide.dev/at-rest"
 OFFSET_ANNOTATION, WRITER_ANNOTATION = "ebbtide.dev/offset", "ebbtide.dev/writer"
 FIRST_ANNOTATION, NODE_ANNOTATION = "ebbtide.dev/first", "ebbtide.dev/node"
 AFTER_ANNOTATION, HASH_ANNOTATION = "ebbtide.dev/after", "ebbtide.dev/hash"
-#: For a list of all journals: the pieces may fill etcd.
+#: For the list of all journals, which may be large.
 METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 PART_METADATA = 500
 PART_OF_ALL = 250
-#: In one selector: each UID has 36 characters, and a URL a few KiB.
+#: In one selector: a UID has 36 characters, a URL a few KiB.
 NAMED_MAX = 100
-#: A Node's UID, as a part of names and labels.
+#: A Node's UID.
 _UID = re.compile(r"[0-9a-z](?:[0-9a-z-]{0,61}[0-9a-z])?")
 _DIGITS, _NUMBER = re.compile("[0-9]{1,17}"), re.compile("[0-9]{10}")
 _NODE = re.compile(r"[0-9a-z][0-9a-z.-]{0,252}")
 
 #: A ConfigMap may hold 1 MiB, and etcd is quick with small ones.
 PIECE_BYTES_MAX = 512 * 1024
-#: Behind a segment's last piece, for pieces behind a missing one.
+#: A missing piece of a segment is at most this large.
 HOLE_BYTES_MAX = 1024 * 1024
 #: Of one journal in memory. A week's outage takes 1 MiB.
 JOURNAL_BYTES_MAX = 32 * 1024 * 1024
-#: Each takes a kilobyte, however small it is.
+#: Even a small one takes a kilobyte.
 PIECES_MAX, PIECE_BYTES = 32_768, 1024
-#: Later ones are forged, since 20 a second take 14 years. Behind one a leader would have no number left.
+#: Higher ones are forged (20 a second take 14 years). Behind one a leader would have no number left.
 NUMBER_MAX = 9 * 10**9
 #: Most outages fit one answer.
 PART_PIECES = 100
-#: While the API server is away. A hundred journals wait together.
+#: While the API server is away: a hundred journals may wait.
 AGAIN_SECONDS_MAX = 5.0
-#: More than a server's restart behind a load balancer takes. With the leader's looks, the Lease's renewal and
-#: a person's command it is seen within 15 s.
+#: A server's restart behind a load balancer takes less. It is reported within 15 s.
 BLOCKED_SECONDS = 4.0
-#: An admission webhook may take 30 s, and the server ends it with the request that waits for it.
+#: An admission webhook may take 30 s; the end of our request would cancel it.
 PATIENCE_SECONDS_MAX = 35.0
 GOES_ON = "another leader goes on with this journal"
 REMOVED = "another leader has gone on with this journal, and has removed its oldest part"
 NO_ANSWER = "no answer in time"
-#: The final answers. After any other one the request is repeated.
+#: After any other answer the request is repeated.
 FINAL = {
     "POST": (api.HTTP_CONFLICT,),
     "GET": (api.HTTP_NOT_FOUND, api.HTTP_GONE),
 }
 CHANGED = "a mutating webhook changes the journal's objects"
-#: No Node's.
+#: No Node has it.
 DRY_RUN_UID = "00000000-0000-0000-0000-000000000000"
 
-#: A created piece is stored. While no task waits, one check covers this time.
+#: While no task waits, one check of the fence covers this time.
 UNSYNCED_SECONDS = 30.0
 #: Writes without a waiting task gather, so a hundred quiet outages stay within their rate. A leader that dies
-#: loses so much.
+#: loses this time.
 GATHER_SECONDS = 2.0
 
 #: Its own threads: the shared ones may hang with a name server or a disk.
@@ -115,9 +111,8 @@ class TooLarge(OSError):
 
 
 class Piece(NamedTuple):
-    """``segment``: a file name; empty: none. ``first``: the journal's first piece at that time. ``after``:
-    the hash of the piece before. ``number`` 0: a foreign name. ``node``: for people. ``at_rest``: it ends a
-    journal without an open outage.
+    """``segment``: a file name, or empty. ``first``: the journal's first piece at that time. ``after``: the
+    hash of the piece before. ``number`` 0: a foreign name. ``node``: for people.
     """
 
     number: int
@@ -139,7 +134,7 @@ class Piece(NamedTuple):
         return self._replace(hash=hashlib.sha256(words + self.data).hexdigest())
 
     def continues(self, hash_before: str) -> bool:
-        """Does another leader go on behind this hash? A segment begins with its header."""
+        """Does another leader go on behind this hash?"""
         try:
             return self.after == hash_before and bool(self.offset or parse_header(self.data))
         except IncompatibleHeader:
@@ -165,9 +160,7 @@ def chains_of(pieces: Iterable[Piece]) -> list[list[Piece]]:
 
 
 def chain_of(pieces: Iterable[Piece]) -> list[Piece]:
-    """The oldest chain: others were made later. Of one second the one behind which others were removed, else
-    the first.
-    """
+    """The oldest chain. Of one second's, the one behind which others were removed, else the first."""
     return min(chains_of(pieces), key=lambda chain: (chain[0].modified_ns, -chain[-1].first), default=[])
 
 
@@ -176,7 +169,7 @@ class Pieces:
 
     def __init__(self) -> None:
         self.numbers: set[int] = set()
-        #: The last piece whose data is not in memory.
+        #: The last piece without data in memory.
         self._left_out = 0
         self.found: list[Piece] = []
         self._bytes = 0
@@ -196,7 +189,6 @@ class Pieces:
                 self._bytes = 0
 
     def chain(self) -> list[Piece]:
-        """From the journal's first piece on."""
         chain = chain_of(self.found)
         return [each for each in chain if each.number >= chain[-1].first]
 
@@ -205,18 +197,17 @@ class Pieces:
         return any(each.number <= self._left_out for each in self.chain())
 
     def free_after(self, number: int) -> int:
-        """The next number that no object has."""
         return next(each for each in count(number + 1) if each not in self.numbers)
 
     def whole(self) -> list[Piece]:
-        """The chain, and pieces behind a missing number: they show that it was deleted."""
+        """The chain, and the pieces behind a missing number: they show that a piece was deleted."""
         chain = self.chain()
         if not chain:
             return []
         last = chain[-1]
         gap, end = self.free_after(last.number), last.offset + len(last.data)
         for piece in self.found:
-            # A missing piece had bytes: one without a hole before it is another client's.
+            # Without a gap in the bytes no piece is missing: this is another client's.
             follows = piece.number > gap and piece.segment == last.segment
             if follows and end < piece.offset <= end + HOLE_BYTES_MAX:
                 chain.append(piece)
@@ -233,7 +224,7 @@ _part_decoder = msgspec.json.Decoder(api.ListPart[_ConfigMap])
 
 
 def _piece_of(found: _ConfigMap) -> Piece:
-    """A foreign object under our name takes its number, and has no data."""
+    """A foreign object takes its number, and has no data."""
     meta, names = found.metadata, list(found.binary_data)
     digits, node = meta.name.rpartition("-")[2], meta.annotations.get(NODE_ANNOTATION, "")
     offset, first = (meta.annotations.get(each, "") for each in (OFFSET_ANNOTATION, FIRST_ANNOTATION))
@@ -280,7 +271,7 @@ class ConfigMapSource:
 
     def __init__(self, location: str) -> None:
         self.location = location
-        #: By name: its pieces by their offsets, without holes, and the time of the last one.
+        #: By name: offsets and data, and the last piece's time.
         self._files: dict[str, tuple[list[tuple[int, bytes]], int]] | None = None
         self._is_too_large = False
 
@@ -289,7 +280,6 @@ class ConfigMapSource:
         return self._files is not None
 
     def load(self, pieces: Pieces, first: int = 1) -> None:
-        """From the piece ``first`` on."""
         files: dict[str, tuple[list[tuple[int, bytes]], int]] = {}
         for piece in pieces.whole():
             parts = files.get(piece.segment, ([], 0))[0]
@@ -371,9 +361,7 @@ def _decoded(answer: api.Answer) -> Piece:
 
 
 async def try_create(caller: api.ApiCaller, namespace: str) -> api.Answer:
-    """The answer to a piece's create, as a dry run: rights, quotas, webhooks and policies decide as for a
-    real one. Raises Unanswered.
-    """
+    """Create a piece as a dry run: rights, quotas, webhooks and policies decide. Raises Unanswered."""
     piece = Piece(1, 1, "", "dry-run", 0, b"", "dry-run", 0)
     path = f"{maps_path(namespace)}?dryRun=All"
     call = api.ApiCall(caller, BLOCKED_SECONDS, "")
@@ -396,15 +384,15 @@ class ConfigMapFile:
         await self._storage.confirm()
 
     async def watch(self) -> None:
-        """No-op: each write reads what is there."""
+        """No-op."""
 
     async def close(self) -> None:
         """No-op."""
 
 
 class ConfigMapStorage:
-    """`events.disk.Storage` of one Node's journal. ``writer``: unique to this process. ``node``: the Node's
-    name, for people. Raises ValueError for a UID that fits no name.
+    """`events.disk.Storage` of one Node's journal. ``writer``: unique to this process. ``node``: for people.
+    Raises ValueError for a UID that fits no name.
     """
 
     #: No bound: an action needs a record that another leader can read.
@@ -424,23 +412,21 @@ class ConfigMapStorage:
         self._namespace, self._node_uid, self._node = namespace, node_uid, node
         #: The next writes end a journal without an open outage.
         self.at_rest = False
-        #: Another leader goes on with it.
         self.fenced = False
         self._path = maps_path(namespace)
         self._source = ConfigMapSource(_location(namespace, node_uid))
-        #: By number, without data. Pieces that wait for their deletion are among them.
+        #: By number, without data; also pieces that wait for their deletion.
         self._index: dict[int, Piece] = {}
-        #: Of the journal, as objects.
         self._bytes = 0
         #: 0 before the journal was read.
         self._next = 0
         self._last = self._proved = (0, "")
-        #: Of the last piece.
+        #: The last piece's.
         self._hash = ""
         #: The journal's first piece, for this writer and in the newest piece.
         self._first = self._said_first = 1
         self._confirming = trio.Lock()
-        #: Since when each request waits, the last one's failure, and how long the next try may take.
+        #: Since when each request waits, the last failure, and the next try's time.
         self._waits_since = list[float]()
         self._problem, self._patience_seconds = "", 0.0
 
@@ -453,7 +439,7 @@ class ConfigMapStorage:
         return self._source
 
     async def acquire(self, program: str) -> None:
-        """Read what exists, to continue from exactly that. The first create decides between two writers."""
+        """Read the journal. The first create decides between two writers."""
         if self._next:
             return
         read = await self._read()
@@ -479,7 +465,7 @@ class ConfigMapStorage:
         """The first write creates it."""
         if any(each.segment == name for each in self._index.values()):
             raise FileExistsError(errno.EEXIST, "a segment of that name is there", name)
-        # It is as large as the whole outage.
+        # As large as the whole outage.
         self._source.forget()
         return ConfigMapFile(self, name)
 
@@ -493,7 +479,7 @@ class ConfigMapStorage:
         """The API server cannot reserve space."""
 
     async def call(self, function: Callable[[Unpack[Ts]], T], *args: *Ts) -> T:
-        """With the pieces in memory."""
+        """Holds the pieces in memory meanwhile."""
         read = not self._source.loaded
         if read:
             self._source.load(await self._read(), self._first)
@@ -511,7 +497,7 @@ class ConfigMapStorage:
         with self._waiting():
             while True:
                 answer = await self._ask("POST", self._path, _object_of(piece))
-                # Our own with its answer lost, another leader's, or a conflict such as the quota's.
+                # Ours (the answer was lost), another leader's, or a conflict such as the quota's.
                 found = _decoded(answer) if answer.ok else await self._get(piece.number)
                 if found is None:
                     self._problem = api.answer_text(answer)
@@ -525,7 +511,7 @@ class ConfigMapStorage:
                 elif found.segment and not await self._stands():
                     raise self._fence(REMOVED)
                 else:
-                    # Another client's object. A leader may have gone on behind it.
+                    # Another client's object. A leader may go on behind it.
                     read = await self._read()
                     if any(each.continues(self._hash) for each in read.chain()):
                         raise self._fence(GOES_ON)
@@ -535,7 +521,7 @@ class ConfigMapStorage:
         self._bytes += len(data) + PIECE_BYTES
 
     async def confirm(self) -> None:
-        """Confirm that the next leader will read all that was appended. Raises Fenced, OSError."""
+        """The next leader will read all that was appended. Raises Fenced, OSError."""
         async with self._confirming:
             last = self._last
             if last == self._proved:
@@ -550,7 +536,7 @@ class ConfigMapStorage:
         if number:
             found = await self._get(number)
             return found is not None and found.uid == uid
-        # The journal was empty, so it must be ours.
+        # The journal was empty: the last piece has to be in its chain.
         return self._last[1] in ("", *(each.uid for each in (await self._read()).chain()))
 
     def _fence(self, what: str) -> Fenced:
@@ -558,9 +544,7 @@ class ConfigMapStorage:
         return Fenced(errno.EBUSY, what)
 
     async def remove(self, name: str) -> None:
-        """The next piece excludes it from the journal; a later removal deletes its objects, once by each
-        leader.
-        """
+        """The next piece excludes it from the journal; a later removal deletes its objects."""
         await self.confirm()
         newest = max((number for number, each in self._index.items() if each.segment == name), default=0)
         if newest >= self._proved[0]:
@@ -569,7 +553,7 @@ class ConfigMapStorage:
         await self.delete_excluded()
 
     async def delete_excluded(self) -> None:
-        """Delete what the newest piece excludes. Raises OSError."""
+        """Raises OSError."""
         for number in sorted(each for each in self._index if each < self._said_first):
             ours = {"preconditions": {"uid": self._index[number].uid}}
             call = api.ApiCall(self._caller, bounds.now.api_unhurried_seconds, "")
@@ -589,7 +573,7 @@ class ConfigMapStorage:
         return _decoded(answer) if answer.ok else None
 
     async def _read(self) -> Pieces:
-        """All of one moment."""
+        """All pieces at one moment."""
         ask = partial(self._ask, "GET")
         while True:
             found = Pieces()
@@ -601,12 +585,12 @@ class ConfigMapStorage:
 
     @property
     def is_full(self) -> bool:
-        """A kubelet can write reports without an end: the journal begins anew."""
+        """A kubelet can write endless reports: the journal then begins anew."""
         return self._bytes > JOURNAL_BYTES_MAX
 
     @property
     def blocked(self) -> str:
-        """Why a request has waited for `BLOCKED_SECONDS`; empty: none has."""
+        """Why a request has waited for `BLOCKED_SECONDS`, or empty."""
         since = min(self._waits_since, default=math.inf)
         return self._problem or NO_ANSWER if since <= trio.current_time() - BLOCKED_SECONDS else ""
 
@@ -621,7 +605,7 @@ class ConfigMapStorage:
             self._problem = self._problem if self._waits_since else ""
 
     async def _ask(self, method: str, path: str, body: object = None) -> api.Answer:
-        """Repeat until a final answer, however long: a person may restore a right or a quota."""
+        """Repeat for ever: a person may restore a right or a quota."""
         again, is_read = api.AGAIN_SECONDS, method == "GET"
         with self._waiting():
             while True:
@@ -649,8 +633,6 @@ class ConfigMapStorage:
 
 
 class StoredJournal(NamedTuple):
-    """``at_rest``: closed without an open outage."""
-
     node_uid: str
     node: str
     at_rest: bool
@@ -667,7 +649,7 @@ async def list_journals(caller: api.ApiCaller, namespace: str) -> list[StoredJou
     ask = partial(caller.call, "GET", seconds_max=bounds.now.api_try_seconds, accept=METADATA_LIST)
     await _list_pieces(ask, namespace, NODE_LABEL, take, PART_METADATA)
     return [
-        # Metadata alone does not prove a hash: each chain has to be at rest.
+        # Metadata does not prove a hash: each chain has to be at rest.
         StoredJournal(uid, chain_of(pieces)[-1].node, all(each[-1].at_rest for each in chains_of(pieces)))
         for uid, pieces in sorted(found.items())
     ]
@@ -679,8 +661,8 @@ async def read_journals(
     wanted: Collection[str],
     take: Callable[[str, ConfigMapSource], None],
 ) -> None:
-    """Read the journals of these Nodes, by UID, with one list (for each list the server looks through all
-    pieces). ``take`` gets one at a time, with its Node's UID. Raises OSError, also in the middle.
+    """One list for all ``wanted`` UIDs: for each list the server looks through all pieces. ``take`` gets a
+    journal with its Node's UID. Raises OSError, also in the middle.
     """
     node_uid, pieces = "", Pieces()
 
@@ -735,7 +717,7 @@ async def _list_pieces(
 
 
 async def read_journal(caller: api.ApiCaller, namespace: str, node: str) -> ConfigMapSource:
-    """By UID or name. Raises LookupError, with the known journals, and OSError."""
+    """``node``: UID or name. Raises LookupError, with the known journals, and OSError."""
     journals = await list_journals(caller, namespace)
     found = [each for each in journals if node in (each.node_uid, each.node)]
     if len(found) != 1:

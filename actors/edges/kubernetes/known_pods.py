@@ -1,10 +1,7 @@
 """This node's pods, from the API server, the cache on disk and the static pods' manifests.
 
-The watch replaces what the cache had; manifests add static pods that the API never showed. The cache outlives
-a reboot, so a start without the API server knows the pods' priorities.
-
-A pod object can be 1.5 MiB, most of it annotations. Decoding skips every field that is not named here: no
-environment, no image, no annotation but a mirror's.
+The cache outlives a reboot, so a start without the API server knows the pods' priorities. A pod object can be
+1.5 MiB, most of it annotations: decoding skips every field that is not named here.
 """
 
 from __future__ import annotations
@@ -35,7 +32,7 @@ from ebbtide.events.files import read_own, write_atomically
 from ebbtide.events.inotify import FolderWatch
 from ebbtide.events.values import Deletion
 
-#: The edge takes these before the writers are loaded.
+#: Known before the writers are loaded.
 API_ORDERS: tuple[type[Order], ...] = (
     d.AnnounceNode,
     d.AwaitStatuses,
@@ -48,21 +45,21 @@ API_ORDERS: tuple[type[Order], ...] = (
 )
 
 
-#: Of an object's name. The API server takes longer ones in a pod's owners and volumes.
+#: Of an object's name. A pod's owners and volumes may have longer ones.
 NAME_MAX = 253
-#: Of a kubelet's name for a volume, and of a Node's volumes in use. A kubelet may write 1.5 MB.
+#: A kubelet may write 1.5 MB as its volumes in use.
 UNIQUE_MAX, IN_USE_MAX = 512, 500
-#: Finalizers for people; a pod may have 200 000.
+#: A pod may have 200 000.
 FINALIZERS_MAX = 4
 #: No container of a pod runs after these.
 FINAL_PHASES = ("Succeeded", "Failed")
-#: Of an object that only its creator has written.
+#: Only the creator has written the object.
 CREATED_PHASES = ("", "Pending")
 
 
 class KnownPod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """``uid``: the runtime's; for a static pod the one that its mirror claims (`mirrored_uid`). ``api_uid``:
-    the object's own, for preconditions. ``static``: a mirror, even if its claim is false.
+    """``uid``: the runtime's, or a mirror's claim (`mirrored_uid`). ``api_uid``: the object's own, for
+    preconditions. ``static``: a mirror, even if its claim is false.
     """
 
     uid: str
@@ -81,17 +78,17 @@ class KnownPod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
     volumes: bool = False
     host_network: bool = False
     owner: str = ""
-    #: In the manifest's order, as are the containers.
+    #: In the manifest's order.
     sidecars: tuple[str, ...] = ()
     containers: tuple[str, ...] = ()
     #: Known exit codes of terminated containers.
     ended: dict[str, int] = {}
     #: The runtime's ids of running containers, by name.
     running: dict[str, str] = {}
-    #: Its deletionTimestamp on the wall clock (0: not being deleted), and the deletion's grace.
+    #: Its deletionTimestamp (0: not being deleted).
     deleted_by_ns: int = 0
     deletion_seconds: int = 0
-    #: The same on this boot's clock, by the store. None of a mirror: its deletion ends no pod.
+    #: The same on this boot's clock, set by the store. A mirror has none: its deletion ends no pod.
     deletion: Deletion | None = None
 
     @property
@@ -99,10 +96,9 @@ class KnownPod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
         return self.deleted_by_ns > 0
 
 
-# A static pod is a file on this node. Its kubelet makes a mirror object whose annotations name the pod, but
-# every user who may create pods can write these. So a real pod goes before a mirror; a mirror counts only for
-# a static pod of the runtime with its name (`cri_pods.known_pod_of`); and of several, one with a status goes
-# first, since writing a status takes another right.
+# The kubelet makes a mirror object for each static pod, but every user who may create pods can forge its
+# annotations. So a real pod goes before a mirror. A mirror counts only for a static pod of the runtime with
+# its name (`cri_pods.known_pod_of`). Of several, one with a status goes first: a status takes another right.
 
 
 class Annotations(msgspec.Struct, gc=False):
@@ -125,8 +121,6 @@ class _Labels(msgspec.Struct, gc=False):
 
 
 class Metadata(msgspec.Struct, rename="camel", gc=False):
-    """Of a pod, and of other objects whose annotations are not read."""
-
     name: str = ""
     namespace: str = ""
     uid: str = ""
@@ -144,7 +138,7 @@ STATIC_SOURCES = ("file", "http")
 
 
 def controller_of(owners: Iterable[Owner] | None) -> Owner:
-    """Empty if there is none, or none that can exist."""
+    """Empty for none, and for one that cannot exist."""
     found = next((each for each in owners or () if each.controller), Owner())
     words = found.kind, found.name, found.uid
     exists = all(len(each) <= NAME_MAX and each.isascii() for each in words) and "/" not in found.name
@@ -152,16 +146,13 @@ def controller_of(owners: Iterable[Owner] | None) -> Owner:
 
 
 def shown_finalizers(found: Sequence[str] | None) -> tuple[str, ...]:
-    """A few, and how many more there are."""
     shown = tuple(each[:NAME_MAX] for each in (found or ())[:FINALIZERS_MAX])
     more = len(found or ()) - len(shown)
     return (*shown, f"and {more} more") if more else shown
 
 
 def mirrored_uid(name: str, annotations: Annotations | None, owners: Iterable[Owner] | None) -> str:
-    """The mirrored static pod's UID, if the object looks like a kubelet's: a source, owned by its Node, the
-    Node's name at its end.
-    """
+    """The static pod's UID, if the object looks like a kubelet's mirror."""
     if annotations is None or annotations.source not in STATIC_SOURCES:
         return ""
     owner = controller_of(owners)
@@ -194,7 +185,7 @@ LAST_ENDS_MAX = 256
 
 
 class PodStore:
-    """``version`` counts the API server's changes; 0: all is from before a restart."""
+    """``version`` counts the API server's changes; 0: it has not reported yet."""
 
     def __init__(self) -> None:
         #: By the object's own UID.
@@ -216,12 +207,12 @@ class PodStore:
 
     @property
     def untold(self) -> str:
-        """Why the API server has not reported since this start; empty: it has."""
+        """Why the API server has not reported yet; empty: it has."""
         return "" if self.version else self.why_no_list or NOT_LISTED_YET
 
     @property
     def expecting(self) -> bool:
-        """May the pods become better known in a moment?"""
+        """May more data come in a moment?"""
         return self.untold == NOT_LISTED_YET or not self.manifests_known
 
     def find(self, uid: str) -> KnownPod | None:
@@ -234,7 +225,7 @@ class PodStore:
         return next((each for each in named if each.static), None) or self._manifests.get((namespace, name))
 
     def has_number(self, namespace: str, name: str) -> bool:
-        """Whether a static pod's manifest gives a priority; True: or there is no manifest."""
+        """Does the static pod's manifest give a priority? True without a manifest."""
         manifest = self._manifests.get((namespace, name))
         return manifest is None or not manifest.priority_assigned
 
@@ -246,14 +237,13 @@ class PodStore:
         return [*believed, *unseen]
 
     def exit_code(self, uid: str, container: str) -> int | None:
-        """As the API server has shown it since this start; of an object that is gone, its last state."""
+        """As the API server has shown it since this start, also of a removed object."""
         if not self.version:
             return None
         known = self.find(uid)
         return (self._last_ends.get(uid, {}) if known is None else known.ended).get(container)
 
     def watched(self) -> list[KnownPod]:
-        """For the cache."""
         return list(self._pods.values())
 
     def restore(self, pods: Iterable[KnownPod]) -> None:
@@ -272,11 +262,11 @@ class PodStore:
         self._tell()
 
     def remove(self, last: KnownPod) -> None:
-        """``last``: the object's last state. A new mirror of the same pod is another object."""
+        """``last``: its last state. A new mirror of the same pod is another object."""
         gone = self._pods.pop(last.api_uid, None)
         if gone is None:
             return
-        # A kubelet removes the object at once after the last status.
+        # A kubelet removes the object right after the last status.
         if last.ended and self._by_uid[gone.uid] is gone:
             self._last_ends[gone.uid] = last.ended
             if len(self._last_ends) > LAST_ENDS_MAX:
@@ -294,7 +284,7 @@ class PodStore:
         self._news = trio.Event()
 
     def _timed(self, pod: KnownPod, *, seen: bool = False) -> KnownPod:
-        """``seen``: this is the change that deletes it, so the machine's wall clock does not matter."""
+        """``seen``: this change deletes it, so the wall clock does not matter."""
         if not pod.deleting or pod.static:
             return pod
         before = self._pods.get(pod.api_uid)
@@ -335,11 +325,11 @@ class PodCache:
         self._node = node
         self._tell = tell
         self._failed = False
-        #: A thread on a hung disk outlives its task, and must not write after a later one.
+        #: A thread on a hung disk must not write after a later one.
         self.threads = trio.CapacityLimiter(1)
 
     def load(self) -> list[KnownPod]:
-        """For a thread. Empty without a usable file."""
+        """For a thread."""
         try:
             found = msgspec.json.decode(read_own(self._path, CACHE_BYTES_MAX), type=_CacheFile)
         except (OSError, ValueError, RecursionError):
@@ -347,7 +337,7 @@ class PodCache:
         return found.pods if (found.version, found.node) == (CACHE_FILE_VERSION, self._node) else []
 
     async def follow(self, store: PodStore) -> None:
-        """Write each change after the first list, until cancelled, and then once more."""
+        """Write each change after the first list; once more when cancelled."""
         written = store.version
         try:
             while True:
@@ -388,7 +378,7 @@ class PodCache:
 LOCAL_VOLUMES = frozenset(
     {"configMap", "downwardAPI", "emptyDir", "gitRepo", "hostPath", "image", "projected", "secret"}
 )
-#: On a Node that goes down, with NoSchedule and without a value.
+#: With NoSchedule and without a value.
 TAINT_KEY = "ebbtide.dev/shutting-down"
 TOLERATED_EFFECTS = ("", "NoSchedule")
 
@@ -417,7 +407,7 @@ class PodSpec(msgspec.Struct, rename="camel", gc=False):
     containers: list[_Container] | None = None
     init_containers: list[_Container] | None = None
     tolerations: list[Toleration] | None = None
-    #: By the volume's kind, beside its name.
+    #: Keys: the name and the kind.
     volumes: list[dict[str, Any]] | None = None
 
 
@@ -433,7 +423,7 @@ class _Phase(msgspec.Struct, rename="camel", gc=False):
     reason: str | None = None
 
 
-#: The kubelet writes it with exit code 137 for a container that never ran, or was lost: no SIGKILL.
+#: The kubelet writes it with exit code 137 for a container that never ran, or was lost. It means no SIGKILL.
 UNKNOWN_REASON = "ContainerStatusUnknown"
 
 
@@ -496,8 +486,7 @@ def project_pod(pod: PodObject) -> KnownPod:
             for each in status.container_statuses or ()
             if each.state and each.state.terminated and each.state.terminated.reason != UNKNOWN_REASON
         },
-        # A status names its runtime before the id: ``containerd://…``. The id names processes of this
-        # machine, so other texts are left out.
+        # ``containerd://<id>``. The id names processes of this machine, so other texts are left out.
         running={
             each.name: key
             for each in statuses
@@ -513,7 +502,6 @@ def project_pod(pod: PodObject) -> KnownPod:
 
 
 def _tolerates_ours(toleration: Toleration) -> bool:
-    """The Node's taint: by its name, or with all others."""
     key, exists = toleration.key or "", toleration.operator == "Exists"
     if key not in ("", TAINT_KEY) or (toleration.effect or "") not in TOLERATED_EFFECTS:
         return False
@@ -531,14 +519,14 @@ def _wall_ns(timestamp: str | None) -> int:
 
 
 def priority_of(spec: PodSpec) -> int | None:
-    """The number, or the number of a class that every cluster has; None: only the cluster knows."""
+    """None: only the cluster knows the class."""
     if spec.priority is not None:
         return spec.priority
     return SYSTEM_PRIORITIES.get(spec.priority_class_name or "")
 
 
 def _workload(owner: Owner, metadata: Metadata) -> str:
-    """``Kind/name`` of the workload: the Deployment where the owner is its ReplicaSet."""
+    """``Kind/name``: the Deployment where the owner is its ReplicaSet."""
     template = metadata.labels.template if metadata.labels else ""
     if not owner.name or owner.kind == "Node":
         return ""
@@ -553,7 +541,7 @@ MANIFESTS_MAX = 250
 
 
 def read_manifests(path: Path, node: str) -> list[KnownPod]:
-    """The static pods of a manifest or a folder, named as the kubelet names their mirrors. For a thread.
+    """``path``: a manifest or a folder. Names the pods as the kubelet names their mirrors. For a thread.
 
     Skips unreadable files: the kubelet does not run them either.
     """
@@ -571,8 +559,7 @@ def read_manifests(path: Path, node: str) -> list[KnownPod]:
         except (OSError, ValueError):  # what msgspec raises is a ValueError, and so is a DocumentError
             continue
         if pod.name:
-            # The UID is a hash of the kubelet's, so the pod is found by name. Static pods tolerate
-            # everything.
+            # Only the kubelet knows the UID. Static pods tolerate everything.
             mirror = msgspec.structs.replace(
                 pod,
                 namespace=pod.namespace or "default",
@@ -588,7 +575,7 @@ def read_manifests(path: Path, node: str) -> list[KnownPod]:
 
 
 async def follow_manifests(path: Path, node: str, take: Callable[[list[KnownPod]], None]) -> None:
-    """Read now and whenever the folder changes, until cancelled. Raises OSError."""
+    """Raises OSError."""
     folder = path if path.is_dir() else path.parent
     with closing(FolderWatch([folder])) as watch:
         while True:

@@ -1,8 +1,7 @@
 """The cluster's Nodes and leases in their newest versions (`ClusterView`), and one Node's edge (`NodeEdge`).
 
-Two watches serve the whole cluster, beside answers about single nodes. A lease's silence counts from the
-moment when its last renewal was seen here, while this process could see one; never from the times in the
-lease.
+A lease's silence counts from the moment when this process saw its last renewal, never from the times in the
+lease. Time without a watch does not count.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ from ebbtide.events.base import NS_PER_SECOND, Fact, Order
 from ebbtide.events.outage_events import LastBootStated, Ready, TaintOwner, unswapped
 
 OUT_OF_SERVICE, OUT_OF_SERVICE_VALUE = "node.kubernetes.io/out-of-service", "nodeshutdown"
-#: By the cloud controller, on a node that is not Ready and whose instance is shut down.
+#: The cloud controller's, for a shut-down instance.
 CLOUD_SHUTDOWN = "node.cloudprovider.kubernetes.io/shutdown"
 DECLARED_ANNOTATION = "ebbtide.dev/declared-off"
 ALIVE_ANNOTATION = "ebbtide.dev/declared-alive"
@@ -56,13 +55,12 @@ MACHINE_ANNOTATION, MACHINE_NAMESPACE_ANNOTATION = (
 PART_NODES, PART_LEASES = 100, 500
 #: A thousand nodes renew a hundred leases a second.
 GATHER_SECONDS = 0.25
-#: Between two reports of one Node: a kubelet can write 256 KiB again and again, and each is recorded.
+#: Between two reports of one Node: a kubelet can write 256 KiB again and again.
 REPORT_SECONDS = 0.5
-#: A kubelet renews after this part of the lease (``renewIntervalFraction``), plus at most 4 % and a busy
-#: server's delay. The sources are asked after so many intervals, twice 5 s apart: later, the proof would
-#: delay the cure.
+#: A kubelet renews after this part of the lease (``renewIntervalFraction``), at most 4 % late, plus a busy
+#: server's delay. Two readings of the sources follow, 5 s apart: a larger factor would delay the cure.
 RENEWAL_FRACTION, MISSED_RENEWALS = 0.25, 1.15
-#: The kubelet's default; and with a lease of a second it could begin two outages a second.
+#: The kubelet's default. A lease of a second could begin two outages a second.
 LEASE_SECONDS, LEASE_SECONDS_MIN = 40, 4
 
 KUBELET_PORT = 10250
@@ -76,11 +74,11 @@ DECLARED_SECONDS_MAX = 7 * 86400
 #: Of a machine's key: 128 bits, in place of names of up to 200 characters.
 KEY_CHARACTERS = 32
 
-#: A literal of the program itself: a record leaves out a default by identity.
+#: Interned literals: a record leaves out a default by identity.
 READY: dict[object, Ready] = {"True": "True", "False": "False", "Unknown": "Unknown"}
 
 
-#: It has some 300 characters, and a person's statement a reason.
+#: The daemon's note has some 300 characters.
 LAST_BOOT_CHARACTERS_MAX, DECLARED_CHARACTERS_MAX = 1024, 8192
 _OBJECT = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 NOTED_BOOT_CHARACTERS_MAX = 64
@@ -89,7 +87,7 @@ ALIVE_SECONDS_MAX = 2**33
 
 
 class OutageNote(msgspec.Struct, omit_defaults=True, frozen=True):
-    """For a leader without the journal: which taint is ours, by which order."""
+    """Tells a leader without the journal which taint is ours."""
 
     order: str = ""
     effect: str = ""
@@ -105,9 +103,8 @@ class Certificate(NamedTuple):
 
 
 class Declared(msgspec.Struct, frozen=True, rename={"node_uid": "uid", "boot_id": "boot"}):
-    """A person declares that the machine of this boot is off since this heartbeat (``mark``), or that it
-    lives (without). ``seconds``: how long; 0: not limited. ``problem``: why it cannot count. ``at`` separates
-    two declarations.
+    """A person declares the machine of this boot off since the heartbeat ``mark``; without a mark, alive.
+    ``seconds`` 0: not limited. ``problem``: why it cannot count. ``at`` separates two declarations.
     """
 
     node_uid: str = ""
@@ -139,12 +136,12 @@ class NodeView(NamedTuple):
     alive: Declared | None = None
     machine: tuple[str, str] | None = None
     last_boot: LastBootStated | None = None
-    #: The boot that our taint is about; empty: no taint of ours, or an unknown boot.
+    #: Our taint's boot; empty: no taint of ours, or an unknown boot.
     taint_boot: str = ""
 
 
 def _names_of(node: NodeView | None) -> set[str]:
-    """Its machine's."""
+    """The machine's."""
     return set() if node is None else {unswapped(node.system_uuid), _provider_name(node.provider_id)} - {""}
 
 
@@ -154,9 +151,7 @@ def _provider_name(provider_id: str) -> str:
 
 
 class MachineClaims(NamedTuple):
-    """The first recorded systemUUID if it is another one; other Nodes with the same one, or the same
-    providerID. Empty: none.
-    """
+    """``first_uuid``: the first recorded systemUUID, if it is another one. Empty: none."""
 
     first_uuid: str = ""
     same_uuid_node: str = ""
@@ -181,7 +176,7 @@ class ApiLease(msgspec.Struct):
 
 
 def read_machine(node: api.ApiNode) -> tuple[str, str] | None:
-    """A kubelet can write it: the Machine itself has to confirm its node."""
+    """A kubelet can write it: the Machine has to confirm its node."""
     said = [
         node.metadata.annotations.get(each, "") for each in (MACHINE_NAMESPACE_ANNOTATION, MACHINE_ANNOTATION)
     ]
@@ -222,7 +217,7 @@ def read_declared(node: api.ApiNode, annotation: str = DECLARED_ANNOTATION) -> D
 
 
 def read_last_boot(node: api.ApiNode) -> LastBootStated | None:
-    """One that the node's daemon did not write exactly so counts as none."""
+    """A spoilt annotation counts as none."""
     said = read_annotation(node, LAST_BOOT_ANNOTATION, LastBootNote, LAST_BOOT_CHARACTERS_MAX)
     if said is None:
         return None
@@ -292,15 +287,15 @@ def project_lease(lease: ApiLease) -> LeaseView:
 
 
 def machine_keys(node: NodeView) -> list[str]:
-    """A machine as its Node's creator knows it: a providerID never changes once set, and outlives the Node.
-    Without one each new Node may be new hardware; the kubelet may set it later, so the UID stays a key.
+    """A set providerID never changes, and outlives the Node. Without one each new Node may be new hardware;
+    the kubelet may set it later, so the UID stays a key.
     """
     names = filter(None, (node.provider_id, node.uid))
     return [sha256(each.encode()).hexdigest()[:KEY_CHARACTERS] for each in names]
 
 
 def other_first_uuid(first_uuids: Mapping[str, str], node: NodeView) -> str:
-    """On record for its machine, under either key; empty: none but its own."""
+    """Empty: its machine has only its own on record."""
     found = (first_uuids.get(key, "") for key in machine_keys(node))
     return next((uuid for uuid in found if uuid not in ("", node.system_uuid)), "")
 
@@ -310,14 +305,14 @@ def lease_path(node: str) -> str:
 
 
 class ObservedNode:
-    """Take ``news`` before the look: it is made anew at each change."""
+    """Take ``news`` before the look: each change replaces it."""
 
     def __init__(self) -> None:
         self.node: NodeView | None = None
         self.lease: LeaseView | None = None
         self.renewed_at = -math.inf
-        #: Since when the cloud's taint is seen, and the heartbeats' marks then: the taint names no boot, so
-        #: one that outlives a start is about the boot before. Empty: it was there at the first look.
+        #: Since when the cloud's taint is seen, and the heartbeats' marks then: a taint that outlives a start
+        #: is about the boot before. Empty: the taint is older than the first look.
         self.cloud_off_at = math.inf
         self.cloud_marks = "", ""
         self.alive_since = math.inf
@@ -364,7 +359,7 @@ class NewestStore(Mirror[VersionedT]):
             super().remove(self.kept[key])
 
     def _is_newer(self, name: str, version: str) -> bool:
-        """Versions are growing numbers. Any other version counts as newer."""
+        """A version that is no number counts as newer."""
         number = int(version) if version.isdecimal() else self._versions.get(name, 0) + 1
         if number <= self._versions.get(name, -1):
             return False
@@ -373,7 +368,7 @@ class NewestStore(Mirror[VersionedT]):
 
 
 class ClusterView:
-    """``labels``: only these are kept of a Node, whose kubelet may set 100 000 others; None: all."""
+    """``labels``: keep only these (a kubelet may set 100 000 others); None: all."""
 
     def __init__(self, tell: Tell = lambda level, line: None, labels: Collection[str] | None = None) -> None:
         self._labels = labels
@@ -384,11 +379,11 @@ class ClusterView:
         )
         self.nodes = NewestStore[NodeView](self._take_node)
         self.leases = NewestStore[LeaseView](self._take_lease)
-        #: The first systemUUID of each machine on record, by `machine_keys` (`ebbtide.outage.first_uuids`).
+        #: By `machine_keys` (`ebbtide.outage.first_uuids`).
         self.first_uuids: dict[str, str] = {}
-        #: How many Nodes name each machine.
+        #: Nodes that name each machine.
         self._named: Counter[str] = Counter()
-        #: Since when renewals are seen; infinite: they are not.
+        #: Infinite: renewals are not seen.
         self.sees_since = math.inf
 
     def of(self, node: str) -> ObservedNode:
@@ -420,7 +415,7 @@ class ClusterView:
         await self.leases.listed.wait()
 
     def silent_at(self, node: str) -> float:
-        """When a renewal will have been missed that this process would have seen; infinite: no lease."""
+        """When a renewal counts as missed; infinite: no lease."""
         observed = self.of(node)
         if observed.lease is None:
             return math.inf
@@ -432,7 +427,6 @@ class ClusterView:
         return max(self.of(node).renewed_at, self.sees_since)
 
     def sees(self, since: float) -> None:
-        """Infinite: they are not."""
         self.sees_since = since
         for observed in self._observed.values():
             observed.change()
@@ -464,7 +458,7 @@ class ClusterView:
         self._tell(name, observed)
 
     def _tell_claimants(self, before: NodeView | None, node: NodeView | None) -> None:
-        """What other Nodes say of their machines decides whether theirs is one of its own."""
+        """A Node's change changes the claims of Nodes that name the same machine."""
         old, new = _names_of(before), _names_of(node)
         self._named.subtract(old)
         self._named.update(new)
@@ -474,7 +468,6 @@ class ClusterView:
                 other.change()
 
     def identity_of(self, node: NodeView) -> MachineClaims:
-        """What the cluster knows about the machine that this Node names."""
 
         def other(name: str) -> str:
             if self._named[name] < 2:
@@ -494,7 +487,7 @@ class ClusterView:
         observed.change()
 
 
-#: Of this key all taints are ours.
+#: All taints with this key are ours.
 QUARANTINE: api.JsonObject = {"key": "ebbtide.dev/quarantine", "effect": "NoSchedule"}
 HOLD = "outage"
 OVERTAKEN = "a later order has overtaken it"
@@ -508,7 +501,7 @@ class _AnotherNode(Exception):
 
 
 class Look(NamedTuple):
-    """A report. ``node`` None: it is gone. ``replaced``: another one has its name."""
+    """``node`` None: it is gone. ``replaced``: another one has its name."""
 
     node: NodeView | None
     lease_mark: str
@@ -523,7 +516,7 @@ def facts_between(told: Look | None, now: Look, *, asked: bool = False) -> list[
         return [outage_events.NodeDeleted(replaced=now.replaced)] if is_news else []
     node, before = now.node, told.node if told is not None else None
     facts: list[Fact] = []
-    # A new boot id is reported first: a heartbeat alone would count for the boot before.
+    # First the new boot id: a heartbeat alone would count for the boot before.
     if told is not None and before is not None and before.boot_id == node.boot_id:
         if now.lease_mark not in ("", told.lease_mark):
             facts.append(outage_events.HeartbeatSeen(mark=now.lease_mark))
@@ -558,7 +551,7 @@ def is_as_ordered(
     if isinstance(order, outage_events.SetTaint):
         same = order.resource_version == node.version
     else:
-        # Without a UUID it is for systems that the configuration names.
+        # Without a UUID the order is for systems that the configuration names.
         same = not order.system_uuid or node.system_uuid in ("", order.system_uuid)
     said = (order.node_uid, order.boot_id, order.ready)
     return (
@@ -605,14 +598,13 @@ def _is_quarantine(taint: api.JsonObject) -> bool:
 
 
 class NodeEdge(Edge):
-    """One Node in an outage: what is seen of it, and the three writes. ``heeded``: is a renewal of the lease
-    alone worth a report? A healthy node renews six times a minute, and each fact is an object in the API
-    server.
+    """``heeded``: does a renewal alone need a report? A healthy node renews six times a minute, and each fact
+    is an object in the API server.
 
-    Every write names the Node's version that it was made from. `SetTaint` reads Node and lease again, in this
-    order; if they differ from the order's, it refuses, reports them, and the core decides anew. A note in the
-    same request names our taint. While the server may still carry out an unanswered write, no decision is
-    based on the Node (`NodeWriter.change`).
+    Every write names the Node's version that it was made from. `SetTaint` reads Node, then lease, again; if
+    they differ from the order's, it refuses, reports them, and the core decides anew. A note in the same
+    request names our taint. While an unanswered write may still take effect, no decision is based on the Node
+    (`NodeWriter.change`).
     """
 
     def __init__(
@@ -639,7 +631,6 @@ class NodeEdge(Edge):
         }
 
     async def run(self, outlet: Outlet) -> None:
-        """The Node as it is now, and then its changes, until cancelled."""
         await self._view.listed()
         while True:
             observed = self._view.of(self._node)
@@ -657,7 +648,7 @@ class NodeEdge(Edge):
                 await news.wait()
                 await trio.sleep_until(self._told_at + REPORT_SECONDS)
                 continue
-            # The last renewal before the missed one.
+            # Report the last renewal before the missed one.
             await self._tell(outlet)
             # After a delay both may come at once.
             now = trio.current_time()
@@ -667,7 +658,7 @@ class NodeEdge(Edge):
                 await outlet.put(outage_events.HeartbeatMissed(silent_ns=silent_ns, mark=mark))
 
     async def _tell(self, outlet: Outlet, *, asked: bool = False) -> None:
-        # One at a time, since each report is a change against the one before.
+        # Each report is a change against the one before.
         async with self._telling:
             now = self._look()
             facts = facts_between(self._told, now, asked=asked)
@@ -716,7 +707,7 @@ class NodeEdge(Edge):
         return await self._holding(order, bounds.now.api_try_seconds, read)
 
     async def _get(self, call: api.ApiCall) -> tuple[api.ApiNode | None, str]:
-        """Read the Node, then its lease, into the view; or why not. Raises Unanswered."""
+        """Read the Node, then its lease, into the view. Returns a failure too. Raises Unanswered."""
         answer = await call.until_answered("GET", api.node_path(self._node))
         node, problem = self._take(answer)
         if node is None:
@@ -745,7 +736,7 @@ class NodeEdge(Edge):
         return node, ""
 
     async def as_ordered(self, order: outage_events.PowerOff, outlet: Outlet) -> Ending | None:
-        """Read Node and lease again and report them; None: they are as when the power-off was decided."""
+        """Read Node and lease again and report them; None: unchanged since the order."""
 
         async def compare(call: api.ApiCall) -> Ending | None:
             node, problem = await self._get(call)
@@ -775,7 +766,7 @@ class NodeEdge(Edge):
                     return Ending()
                 if not is_as_ordered(order, now, self._look().lease_mark):
                     return Ending("failed", outage_events.CHANGED)
-                # One try: before the next both are read again.
+                # One try: read both again before the next.
                 with suppress(api.Unanswered):
                     answer = await call.once(
                         "PATCH", api.node_path(self._node), taint_patch(node, order), api.MERGE_PATCH
@@ -822,6 +813,6 @@ class NodeEdge(Edge):
         return NodePatch(of_this_node)
 
     async def _tell_if_known(self, outlet: Outlet) -> None:
-        """Report what an order has found, before its outcome."""
+        """Findings of an order come before its outcome."""
         if self._gone or self._view.of(self._node).node is not None:
             await self._tell(outlet)
