@@ -1,7 +1,7 @@
-"""What holds in every simulation: checked from outside, after the run.
+"""What holds in every simulation, checked after the run: the tables at the end list the invariants.
 
-An invariant yields one sentence for each breach; the tables at the end list them. It excuses only what made
-its promise impossible: no daemon ran, no disk took a write, no daemon received the signal.
+An invariant excuses only what made its promise impossible: no daemon ran, no disk took a write, no daemon
+received the signal.
 """
 
 from __future__ import annotations
@@ -28,19 +28,16 @@ from ebbtide.events.units import span
 from ebbtide.events.values import Settings
 from ebbtide.replay.sim.sim_node import KUBELET, Happening, SimulatedContainer
 
-# --- one boot, from outside (the world log) and from inside (the records) --------------------------
-
-# An invariant holds for the real daemon under the mock clock and for the loop in virtual time. All is indexed
-# once.
+# --- one boot, from outside (the world log) and from inside (the records) ---
 
 EventT = TypeVar("EventT", bound=Event)
 
-#: What an effect may take on its way: a step, its barrier, the edge's own latency, the way back.
+#: An effect's time: a step, its barrier, the edge's latency, the way back.
 SLACK_NS = 300 * MS
 
 
 class Served(NamedTuple):
-    """When a daemon was at work: from its readiness to its end."""
+    """A daemon's time, from its readiness to its end."""
 
     life: int
     from_ns: int
@@ -48,25 +45,25 @@ class Served(NamedTuple):
 
 
 class Boot(NamedTuple):
-    """One boot that is over, of any simulator."""
+    """One boot that is over: of the real daemon on the mock clock, or of the loop in virtual time."""
 
     number: int
-    #: What happened in it, in world time.
+    #: In world time.
     seen: Sequence[Happening]
-    #: What its daemons decided, as far as the next one knew of it; for the last one everything.
+    #: Each daemon's, as far as the next daemon found them; all of the last daemon's.
     records: Sequence[Record]
-    #: What a reader finds in the journal after the boot.
+    #: As a reader finds it after the boot.
     journal: Sequence[Record]
     boxes: Sequence[SimulatedContainer]
     #: World time minus the monotonic clock.
     offset_ns: int
-    #: Every configuration that may be in force, the last one among them.
+    #: Every configuration that may be in force, the last one last.
     settings: tuple[Settings, ...]
     #: logind's property, the cluster's view of the node, and whether its API server answers.
     preparing: bool
     shown_ready: bool
     api_answers: bool
-    #: Extra time of an order because of the runtime.
+    #: The runtime's extra time for an order.
     slow_ns: int = 0
     #: The daemon's mode on a Kubernetes node; whether the kubelet ignores stop orders or has a lock.
     mode: str = ""
@@ -76,7 +73,7 @@ class Boot(NamedTuple):
     hidden: Mapping[str, None] = {}
 
 
-#: Between a look and its report a daemon does not know later restarts.
+#: A daemon misses restarts between its look at the runtime and that look's report.
 AGAIN_SEEN_NS = 600 * MS
 
 
@@ -85,7 +82,7 @@ class BootView:
 
     #: From a daemon's readiness until it knows what happened before.
     CATCH_UP_NS = 50 * MS
-    #: Exits are reported one after the other, each some milliseconds late.
+    #: Exits are reported one by one, each some milliseconds late.
     REPORT_NS = 30 * MS
 
     def __init__(self, boot: Boot) -> None:
@@ -131,7 +128,6 @@ class BootView:
         self.hurt = bool(self.of("journal-lost", "error"))
 
     def _looks(self) -> Iterator[tuple[int, int]]:
-        """When a daemon ran and the runtime answered."""
         turns = self.of("runtime-hangs", "runtime-wakes")
         times_ns = [seen.at_ns for seen in turns]
         if not turns or turns[0].what == "runtime-hangs":
@@ -147,10 +143,9 @@ class BootView:
             found.setdefault(event.uid, []).append((self.at_ns(record), event))  # type: ignore[attr-defined]
         return found
 
-    # --- what happened -------------------------------------------------------------------------
+    # --- what happened ---
 
     def of(self, *whats: str) -> list[Happening]:
-        """Happenings of these kinds, in order."""
         if whats not in self._by_what:
             if len(whats) == 1:
                 return []
@@ -161,15 +156,15 @@ class BootView:
         return self._by_type.get(kind, ())
 
     def at_ns(self, record: Record) -> int:
-        """A record's time in world time."""
+        """In world time."""
         return self.boot.offset_ns + record.mono_ns
 
     def mono_at_ns(self, mono_ns: int) -> int:
-        """A monotonic time of this boot in world time."""
+        """In world time."""
         return self.boot.offset_ns + mono_ns
 
     def forgotten(self, uid: str) -> bool:
-        """Whether a daemon changed this pod on a hung disk and died: later daemons do not know it."""
+        """A daemon changed this pod on a hung disk and died: later daemons do not know it."""
         died = [seen.life for seen in self.of("crash")]
         return any(
             seen.late and seen.life in died
@@ -178,22 +173,22 @@ class BootView:
         )
 
     def after_look_ns(self, at_ns: int) -> int:
-        """When a due action is done: a daemon looks first after its start."""
+        """When a due action is done: a daemon looks first after it starts."""
         looks = (each.from_ns for each in self.served if each.from_ns <= at_ns < each.from_ns + LOOK_NS)
         return max([at_ns, *(from_ns + LOOK_NS for from_ns in looks)])
 
     def served_through(self, from_ns: int, to_ns: int) -> bool:
-        """Whether one daemon ran all the time."""
+        """One daemon ran all the time."""
         return any(each.from_ns <= from_ns and to_ns <= each.to_ns for each in self.served)
 
-    # --- pods --------------------------------------------------------------------------------------
+    # --- pods ---
 
     def boxes(self, uid: str | None = None) -> Sequence[SimulatedContainer]:
-        """All containers, or one pod's."""
+        """One pod's containers, or all."""
         return self.boot.boxes if uid is None else self._boxes.get(uid, ())
 
     def of_box(self, box: SimulatedContainer, *whats: str) -> list[Happening]:
-        """Happenings of this container, not of others with its name."""
+        """Only of this attempt, not of others with its name."""
         found, attempt = [], -1
         for seen in self._by_box.get((box.uid, box.name), ()):
             attempt += seen.what == "start"
@@ -202,17 +197,15 @@ class BootView:
         return found
 
     def exit_ns(self, box: SimulatedContainer) -> int:
-        """When it was gone; after the boot's end if never."""
+        """After the boot's end if it never exited."""
         return self._exit_ns[box.uid, box.name, box.attempt]
 
     def started_ns(self, box: SimulatedContainer) -> int:
-        """When it began to run; after the boot's end if never."""
+        """After the boot's end if it never started."""
         return next((seen.at_ns for seen in self.of_box(box, "start")), self.ended_ns + 1)
 
     def known_ns(self, box: SimulatedContainer) -> int:
-        """From when on a daemon can know that it runs. A restarted one is seen by the next look at an
-        answering runtime.
-        """
+        """When a daemon can know that it runs: a restarted one at the next look at an answering runtime."""
         since_ns = self.started_ns(box)
         if not box.attempt:
             return since_ns
@@ -232,20 +225,17 @@ class BootView:
         return max(exit_ns + self.REPORT_NS, min(starts, default=self.ended_ns) + self.CATCH_UP_NS)
 
     def stop_begins(self, uid: str) -> Sequence[tuple[int, decisions.PodStopBegan]]:
-        """Each `PodStopBegan` of a pod, with its time."""
         return self._stop_begins.get(uid, ())
 
     def ends(self, uid: str) -> Sequence[tuple[int, decisions.PodEnded]]:
-        """Each `PodEnded` of a pod, with its time."""
         return self._ends.get(uid, ())
 
     def fate(self, uid: str, from_ns: int, to_ns: int) -> str:
-        """Its last recorded outcome in this time; empty: none."""
+        """Its last recorded outcome in this time, or an empty text."""
         outcomes = [end.outcome for at_ns, end in self.ends(uid) if from_ns <= at_ns <= to_ns]
         return outcomes[-1] if outcomes else ""
 
     def plans(self, uid: str) -> Sequence[tuple[Record, decisions.PodPlanned]]:
-        """Each `PodPlanned` of a pod."""
         return self._plans.get(uid, ())
 
     def by_kubelet(self, uid: str) -> str:
@@ -254,7 +244,7 @@ class BootView:
         return plans[-1][1].means if plans and plans[-1][1].means in ("api", "observe") else ""
 
     def out_of_reach(self, box: SimulatedContainer, from_ns: int, to_ns: int) -> bool:
-        """Whether only a hung runtime could have reached it at some time in between."""
+        """At some time in between only a hung runtime could have reached it."""
         if box.uid not in self.boot.hidden:
             return False
         hung_ns = None
@@ -270,10 +260,7 @@ class BootView:
     def kill_was_ordered(self, uid: str) -> bool:
         return uid in self._kills
 
-    # --- episodes ----------------------------------------------------------------------------------
-
     def episodes(self) -> dict[int, list[Record]]:
-        """The records of each shutdown of this boot."""
         return self._episodes
 
 
@@ -285,18 +272,12 @@ def container_label(box: SimulatedContainer) -> str:
     return f"{box.uid}/{box.name}"
 
 
-# --- what is checked ---------------------------------------------------------------------------
-
-
 class Breach(NamedTuple):
-    """A broken invariant."""
-
     invariant: str
     sentence: str
 
 
 def breaches(views: Sequence[BootView]) -> Iterator[Breach]:
-    """Every breach of every invariant."""
     for of_run in OF_RUNS:
         yield from (Breach(of_run.__name__, each) for each in of_run(views))
     for view in views:
@@ -304,7 +285,7 @@ def breaches(views: Sequence[BootView]) -> Iterator[Breach]:
             yield from (Breach(of_boot.__name__, f"boot {view.number}: {each}") for each in of_boot(view))
 
 
-# --- the lock: held while pods run, released at once when they are gone, and in time; and armed again
+# --- the lock ---
 
 #: From a daemon's start until it has caught up.
 CATCH_UP_NS = NS_PER_SECOND
@@ -341,7 +322,7 @@ def the_lock_is_released_at_once(view: BootView) -> BreachSentences:
             continue
         gone_ns = [view.exit_ns(box) for uid in planned for box in view.boxes(uid)]
         since_ns = view.after_look_ns(max([plan_ns, *gone_ns, *_kubelets_ends(view, records)]))
-        # Bounds of statuses and of the trace under any configuration of this boot.
+        # The longest of this boot's configurations: any may be in force.
         flushes = ((each.status_flush_seconds, each.trace_flush_ns) for each in view.boot.settings)
         flush_ns = max(max(seconds * NS_PER_SECOND, trace_ns) for seconds, trace_ns in flushes)
         by_ns = since_ns + flush_ns + view.slack_ns
@@ -354,7 +335,7 @@ def the_lock_is_released_at_once(view: BootView) -> BreachSentences:
 
 
 def _kubelets_ends(view: BootView, records: Sequence[Record]) -> list[int]:
-    """When the kubelet had stopped or unmounted the pods' volumes, or the bounds of these waits."""
+    """When the kubelet had stopped or had unmounted the volumes, or the bounds of these waits."""
     found: dict[str, int] = {}
     for record in records:
         at_ns = view.at_ns(record)
@@ -369,13 +350,12 @@ def _kubelets_ends(view: BootView, records: Sequence[Record]) -> list[int]:
 
 
 def _undisturbed(view: BootView, from_ns: int, to_ns: int) -> bool:
-    """One daemon ran all the time, and no event changed the shutdown's course."""
     changed = any(from_ns <= seen.at_ns < to_ns for seen in view.of(*CHANGES))
     return view.served_through(from_ns, to_ns) and not changed
 
 
 def _orderly_releases(view: BootView) -> list[Happening]:
-    """Releases of a recorded shutdown that no person asked for."""
+    """Those that no person asked for."""
     asked_ns = min((seen.at_ns for seen in view.of("release-asked")), default=view.ended_ns + 1)
     releases = [] if view.hurt else view.of("release")
     lock = decisions.ReleaseLock.__name__
@@ -383,8 +363,8 @@ def _orderly_releases(view: BootView) -> list[Happening]:
 
 
 def _still_planned(view: BootView, release: Happening) -> list[SimulatedContainer]:
-    """Containers of planned pods that run at that moment, without those that were started again after the
-    pods were given up, which is on record.
+    """Containers of planned pods that run at the release. A container that restarted after the record gave
+    its pod up does not count.
     """
     at_ns = release.at_ns
     return [
@@ -407,7 +387,7 @@ def no_ended_pod_runs(view: BootView) -> BreachSentences:
 
 
 def _release_by_ns(view: BootView, release: Happening) -> int:
-    """The latest time decided before the pods were given up, in world time."""
+    """The last decision before the pods were given up, in world time."""
     found, given_up = 0, False
     for record in view.records:
         if view.at_ns(record) > release.at_ns:
@@ -423,7 +403,7 @@ def _release_by_ns(view: BootView, release: Happening) -> int:
 
 
 def _had_time(view: BootView, release: Happening) -> bool:
-    """The releasing daemon ran well before the end, or all along where time was short."""
+    """The daemon ran long enough before the end, or in all of a short shutdown."""
     began = [view.at_ns(record) for record, _ in view.events(decisions.ShutdownBegan)]
     began_ns = max((at_ns for at_ns in began if at_ns <= release.at_ns), default=0)
     end_ns = min(release.at_ns, _release_by_ns(view, release) - NS_PER_SECOND)
@@ -433,14 +413,14 @@ def _had_time(view: BootView, release: Happening) -> bool:
 
 
 def the_grant_is_enough(view: BootView) -> BreachSentences:
-    """logind's own timer never ends a shutdown that a daemon has seen from its signal on."""
+    """logind's timer never ends a shutdown that a daemon has seen from its signal on."""
     for limit in [] if view.hurt else view.of("limit"):
         held = any(limit.detail.split(","))
         alive = view.served_through(limit.at_ns - CATCH_UP_NS, limit.at_ns)
         if limit.at_ns >= view.stopping_ns or not alive or not held:
             continue
         signal_ns = max(seen.at_ns for seen in view.of("shutdown") if seen.at_ns <= limit.at_ns)
-        # The property is read after the signal: while the limit is being raised, either value is right.
+        # The daemon reads the property after the signal: while the limit is raised, either value is right.
         raising = any(signal_ns - 100 * MS <= seen.at_ns <= signal_ns for seen in view.of("drop-in"))
         heard = any(
             event.active and signal_ns <= view.at_ns(record) <= signal_ns + 100 * MS
@@ -452,15 +432,15 @@ def the_grant_is_enough(view: BootView) -> BreachSentences:
 
 
 def a_node_that_stays_is_armed(view: BootView) -> BreachSentences:
-    """Left alone for long enough, an enabled daemon holds the lock, and its node is shown as before."""
+    """After enough quiet time an enabled daemon holds the lock, and its node is shown as before."""
     quiet_ns = view.ended_ns - REARM_NS
     calm = not any(seen.at_ns > quiet_ns for seen in view.of(*DISTURBANCES))
     if not calm or view.boot.preparing or not view.served_through(quiet_ns, view.ended_ns):
         return
-    # The last happening of the lock before the boot's own end, which closes every lock.
+    # The boot's end closes every lock.
     turns = [seen.what for seen in view.of("lock", "unlock") if seen.at_ns < view.ended_ns]
     held = bool(view.of("lock")) and turns[-1:] != ["unlock"]
-    # A mode that ends pods itself is not armed beside a kubelet that does the same: its lock is another one.
+    # A mode that ends pods itself is not armed beside a kubelet with a lock of its own.
     beside = view.boot.kubelet_lock and view.boot.mode in ("api", "cri")
     if not beside and shutdown_enabled(view.boot.settings[-1]) != held:
         yield f"the lock is {'held' if held else 'not held'} at the end of a boot that went on quietly"
@@ -468,15 +448,15 @@ def a_node_that_stays_is_armed(view: BootView) -> BreachSentences:
         yield "the node is still shown as going down"
 
 
-# --- waves: in order, without delay, and complete -------------------------------------------------
+# --- waves ---
 
 
 def waves_keep_their_order(view: BootView) -> BreachSentences:
-    """No pod is touched before the waves below its own have ended or had their time."""
+    """No pod is touched before the waves below it have ended or had their time."""
     for episode, records in view.episodes().items():
         waves = {event.wave: (at_ns, event) for at_ns, event in _waves_begun(view, records)}
         members = _stop_begins_of(records)
-        # A restarted pod joins the present wave, or one that is over.
+        # A restarted pod joins the present wave, or an earlier one.
         again = _planned_again(records)
         lasting = _last_exits(view, {uid: began for uid, began in members.items() if uid not in again})
         for seen in view.of("hook", "signal"):
@@ -513,13 +493,13 @@ def _planned_again(records: Sequence[Record]) -> list[str]:
 def _last_exits(
     view: BootView, members: dict[str, decisions.PodStopBegan], *, again: bool = False
 ) -> dict[int, tuple[int, SimulatedContainer]]:
-    """The last container of each wave, and its end. ``again``: including restarted ones."""
+    """The last container of each wave, with its end. ``again`` includes restarted containers."""
     lasting: dict[int, tuple[int, SimulatedContainer]] = {}
     for uid, began in members.items():
         began_ns = max(at_ns for at_ns, event in view.stop_begins(uid) if event is began)
         for box in view.boxes(uid):
             if box.attempt and view.started_ns(box) > began_ns and not again:
-                continue  # The kubelet has restarted it.
+                continue
             exit_ns = view.exit_ns(box)
             if began.wave not in lasting or exit_ns > lasting[began.wave][0]:
                 lasting[began.wave] = (exit_ns, box)
@@ -527,11 +507,11 @@ def _last_exits(
 
 
 def waves_begin_at_once(view: BootView) -> BreachSentences:
-    """A wave begins as soon as the one before it has ended."""
+    """A wave begins when the one before it has ended."""
     unmounted_ns = {seen.uid: seen.at_ns for seen in view.of("unmounted")}
     for episode, records in view.episodes().items():
         if _planned_again(records):
-            continue  # A restarted pod is waited for in another wave.
+            continue  # Another wave waits for a restarted pod.
         lasting = _last_exits(view, _stop_begins_of(records), again=True)
         planned = ((view.at_ns(each), each.event) for each in records)
         late_ns = {
@@ -540,15 +520,15 @@ def waves_begin_at_once(view: BootView) -> BreachSentences:
             if isinstance(event, decisions.PodPlanned) and event.late
         }
         for (began_ns, before), (next_ns, after) in pairwise(_waves_begun(view, records)):
-            # A volume that was never unmounted is waited for until the wave's deadline.
+            # The wave waits for its unmounts until its deadline.
             until_ns = view.mono_at_ns(before.deadline_ns)
             volumes = [pod.uid for pod in before.pods if pod.volumes]
             unmounts = [min(until_ns, unmounted_ns.get(uid, until_ns)) for uid in volumes]
             exit_ns, _ = lasting.get(before.wave, (0, None))
-            # A wave that was empty at the signal begins with the first pod that joins it.
+            # An empty wave begins with the first pod that joins it.
             joined_ns = min((late_ns.get(pod.uid, 0) for pod in after.pods), default=0)
             gone_ns = view.after_look_ns(max(began_ns, exit_ns, joined_ns, *unmounts))
-            # Begun in time by a daemon that died on a hung disk, and again by its successor.
+            # A daemon began it in time and died on a hung disk; its successor began it again.
             begun = any(view.forgotten(pod.uid) for pod in after.pods)
             served = view.served_through(gone_ns, gone_ns + view.slack_ns)
             if next_ns > gone_ns + view.slack_ns and served and not begun:
@@ -559,27 +539,27 @@ def waves_begin_at_once(view: BootView) -> BreachSentences:
 
 
 def every_pod_is_signalled(view: BootView) -> BreachSentences:
-    """What still runs when the lock is released has had a stop signal."""
+    """A container that runs at the release has had a stop signal."""
     for release in _orderly_releases(view):
         for box in _still_planned(view, release):
             signalled = any(seen.at_ns <= release.at_ns for seen in view.of_box(box, "signal"))
-            # Whether a slow runtime may still have the order.
+            # A slow runtime may still have the order.
             ordered = any(at_ns + view.boot.slow_ns > release.at_ns for at_ns, _ in view.stop_begins(box.uid))
             excused = view.by_kubelet(box.uid) == "observe" or view.out_of_reach(box, 0, release.at_ns)
             if not (signalled or ordered or excused) and _had_time(view, release):
                 yield f"{container_label(box)} ran at the release at {span(release.at_ns)}, without a signal"
 
 
-# --- pods and cancels: nothing twice, too early or too late ---------------------------------------
+# --- pods and cancels ---
 
 GRACE_FLOOR_NS = 2 * NS_PER_SECOND
 
-#: A delete's grace is one second at least. A kubelet that has not ended the pod 4 s later has failed.
+#: A delete's least grace is 1 s. A kubelet that has not ended the pod 4 s later has failed.
 KUBELET_ASKS_NS = 5000 * MS
 
 
 def no_hook_twice(view: BootView) -> BreachSentences:
-    """A container's hook runs at most once in a shutdown, over all daemons that know of it."""
+    """A container's hook runs at most once in a shutdown, with any number of daemons."""
     for box in () if view.hurt else view.boxes():
         for hooks in _by_shutdown(view, box, view.of_box(box, "hook")):
             if len(hooks) > 1 and not any(hook.late for hook in hooks[:-1]):
@@ -588,8 +568,8 @@ def no_hook_twice(view: BootView) -> BreachSentences:
 
 
 def no_stop_twice(view: BootView) -> BreachSentences:
-    """Only another daemon, or shutdown, repeats a stop signal. After the kubelet's signal Ebbtide sends its
-    own only once the pod was handed over.
+    """Only another daemon or shutdown repeats a stop signal. Ebbtide repeats the kubelet's only after a
+    hand-over.
     """
     woken_ns = {seen.at_ns: None for seen in view.of("runtime-wakes")}
     for box in view.boxes():
@@ -602,7 +582,7 @@ def no_stop_twice(view: BootView) -> BreachSentences:
                 yield f"{container_label(box)} got its stop signal from daemons {lives}"
             since_ns = min((seen.at_ns for seen in signals if seen.life == KUBELET), default=view.ended_ns)
             ours = [seen.at_ns for seen in signals if seen.life != KUBELET and seen.at_ns >= since_ns]
-            # Ours from the first plan over the runtime, or the hand-over of a shutdown that was to stop it.
+            # We may signal from the first plan over the runtime, or from the hand-over, on.
             owned = [view.at_ns(record) for record, event in view.plans(box.uid) if event.means == "cri"]
             owned += [view.at_ns(record) for record, _, _ in _handovers(view, box.uid)]
             if ours and ours[0] < min(owned, default=view.ended_ns) and not view.forgotten(box.uid):
@@ -610,7 +590,7 @@ def no_stop_twice(view: BootView) -> BreachSentences:
 
 
 def _handovers(view: BootView, uid: str) -> Iterator[tuple[Record, decisions.HandedOver, int]]:
-    """The hand-overs of shutdowns that had planned this pod over the API, each with the pod's wave."""
+    """Of shutdowns that planned this pod over the API, each with the pod's wave."""
     for record, event in view.events(decisions.HandedOver):
         plans = [
             plan
@@ -622,7 +602,7 @@ def _handovers(view: BootView, uid: str) -> Iterator[tuple[Record, decisions.Han
 
 
 def _stop_outlives_end(view: BootView, box: SimulatedContainer) -> bool:
-    """Whether a stop signal was still to be sent when its pod's end was recorded."""
+    """A stop signal was still to be sent when its pod's end was recorded."""
     ordered = {
         event.key: record.seq
         for record, event in view.events(decisions.SendSignal)
@@ -638,7 +618,7 @@ def _stop_outlives_end(view: BootView, box: SimulatedContainer) -> bool:
 
 
 def what_is_done_was_done(view: BootView) -> BreachSentences:
-    """Stop signals and SIGKILLs that are recorded as done were sent."""
+    """Signals that are recorded as done were sent."""
     for record, event in () if view.hurt else view.events(OrderEnded):
         _, what, container, uid, _ = parse_order_key(event.key)
         sent = {"stop": "signal", "kill": "kill"}.get(what)
@@ -651,8 +631,8 @@ def what_is_done_was_done(view: BootView) -> BreachSentences:
 
 
 def _by_shutdown(view: BootView, box: SimulatedContainer, seen: list[Happening]) -> list[list[Happening]]:
-    """Split where a shutdown plans a pod anew whose end was recorded while it ran: earlier orders may still
-    be carried out then.
+    """Splits where a pod's stop begins again after its recorded end. If the pod ran on, the runtime may still
+    carry out the earlier orders.
     """
     if len(seen) < 2:
         return [seen]
@@ -675,8 +655,8 @@ def no_pod_is_touched_without_a_shutdown(view: BootView) -> BreachSentences:
 
 
 def grace_is_kept(view: BootView) -> BreachSentences:
-    """No SIGKILL comes before the grace and the floor are over; at the shutdown's own limit the floor may be
-    shorter. A hook has the grace. A grace that began again at a hand-over counts.
+    """No SIGKILL comes before the end of the grace, which may begin again at a hand-over, and of the floor,
+    which the shutdown's limit may shorten. A hook has the grace.
     """
     for box in view.boxes():
         for kill in [kill for kill in view.of_box(box, "kill") if kill.life != KUBELET][:1]:
@@ -693,7 +673,7 @@ def grace_is_kept(view: BootView) -> BreachSentences:
         at_ns, cut = view.at_ns(record), hook.result in ("timed-out", "not-run")
         begins = [each for each in view.stop_begins(hook.uid) if each[0] <= at_ns - hook.elapsed_ns]
         for began_ns, began in begins[-1:] if cut else ():
-            # Less than the least grace may be left before the last SIGKILL.
+            # The last SIGKILL may leave less than the least grace.
             if began.grace_ns <= GRACE_NS_MIN:
                 continue
             moved = _moved_by(view, hook.uid, began, at_ns + GRACE_FLOOR_NS)
@@ -704,15 +684,15 @@ def grace_is_kept(view: BootView) -> BreachSentences:
 def _may_kill(
     view: BootView, box: SimulatedContainer, kill: Happening, began_ns: int, event: decisions.PodStopBegan
 ) -> bool:
-    """A limit that was decided later allows it, and so does a person's hurry. The last SIGKILL known at the
-    begin costs no grace that the begin names.
+    """A later limit or a person's hurry allows it. The last SIGKILL named at the begin does not shorten the
+    grace named there.
     """
     if _moved_by(view, box.uid, event, kill.at_ns):
         return True
     hurried = any(seen.uid == box.uid for seen in view.of("hurry"))
     if not hurried and kill.at_ns < _grace_anew_ns(view, event, before_ns=kill.at_ns) - MS:
         return False
-    # The kubelet's clock starts when it receives the delete, ours when it is ordered.
+    # The kubelet counts from the delete's receipt, we from its order.
     if view.by_kubelet(box.uid) and kill.at_ns >= began_ns + event.grace_ns + GRACE_FLOOR_NS - MS:
         return True
     signals = view.of_box(box, "signal")
@@ -724,17 +704,17 @@ def _may_kill(
 
 
 def _moved_by(view: BootView, uid: str, began: decisions.PodStopBegan, at_ns: int) -> bool:
-    """A later signal, or a shutdown that adopted the pod, had set its last SIGKILL before then."""
+    """A later signal, or a shutdown that adopted the pod, moved its last SIGKILL before ``at_ns``."""
     adopted = (event.kill_by_ns for _, event in view.stop_begins(uid) if event is not began)
     moved = (event.kill_by_ns for _, event in view.events(decisions.DeadlineMoved))
     return any(view.mono_at_ns(limit_ns) <= at_ns + MS for limit_ns in chain(adopted, moved))
 
 
 def _grace_anew_ns(view: BootView, began: decisions.PodStopBegan, *, before_ns: int = 0) -> int:
-    """When the grace ends that began again at a hand-over of the pod's wave; 0: it did not.
+    """When a grace ends that began again at a hand-over of the pod's wave; 0: none did.
 
-    ``before_ns``: the least, in the same shutdown and for a hand-over before this time. Otherwise the most:
-    later shutdowns count, and whole seconds of a delete.
+    With ``before_ns`` the least: only this shutdown's hand-overs before it. Otherwise the most: later
+    shutdowns count too, and the kubelet's extra time.
     """
     begun = next(record for record, event in view.events(decisions.PodStopBegan) if event is began)
     found_ns = 0
@@ -749,8 +729,8 @@ def _grace_anew_ns(view: BootView, began: decisions.PodStopBegan, *, before_ns: 
 
 
 def a_stop_signal_precedes_sigkill(view: BootView) -> BreachSentences:
-    """A stop signal precedes our SIGKILL. A slow runtime may still have it, and a daemon that restarts at the
-    end has no time for it.
+    """A stop signal precedes our SIGKILL, but a slow runtime may still have it, and a daemon that restarts at
+    the end has no time for it.
     """
     for box in () if view.hurt else view.boxes():
         kills = [kill for kill in view.of_box(box, "kill") if kill.life != KUBELET and not kill.detail]
@@ -762,8 +742,7 @@ def a_stop_signal_precedes_sigkill(view: BootView) -> BreachSentences:
         back_ns = max((each.from_ns for each in view.served if each.from_ns <= kill_ns), default=0)
         signalled = any(seen.at_ns <= kill_ns for seen in view.of_box(box, "signal"))
         signalled = signalled or _stop_ordered_ns(view, box, kill_ns, back_ns) is not None
-        # SIGKILL must be recorded before the release. A pod that joins then, or whose daemon restarts then,
-        # has no time either.
+        # SIGKILL must be on record before the release.
         soonest_ns = view.after_look_ns(back_ns) + GRACE_FLOOR_NS if back_ns else 0
         no_time = soonest_ns > _release_by_ns(view, kills[0]) - FALLBACK_MARGIN_NS and back_ns
         no_time = no_time or any(
@@ -775,7 +754,7 @@ def a_stop_signal_precedes_sigkill(view: BootView) -> BreachSentences:
 
 
 def _stop_ordered_ns(view: BootView, box: SimulatedContainer, kill_ns: int, back_ns: int = 0) -> int | None:
-    """The order for the stop signal that a slow runtime may still have. A restarted daemon repeats it."""
+    """When the stop signal was ordered that a slow runtime may still have. A restarted daemon repeats it."""
     ordered = (
         view.at_ns(record)
         for record, event in view.events(decisions.SendSignal)
@@ -786,15 +765,14 @@ def _stop_ordered_ns(view: BootView, box: SimulatedContainer, kill_ns: int, back
 
 
 def _stop_begins(view: BootView, box: SimulatedContainer) -> list[tuple[int, decisions.PodStopBegan]]:
-    """When its stop began. It begins anew after it was spared because no delete was taken, and when a
-    shutdown that ends pods itself adopts a pod that was only observed. Later ones are of shutdowns that
-    adopted it.
+    """When its stop began, also in shutdowns that adopted it. A stop does not count if the pod was spared
+    then, or was only observed and adopted later.
     """
     observed = view.by_kubelet(box.uid) == "observe"
     begins = view.stop_begins(box.uid)
     if box.attempt:
-        # The pod's end was recorded and it is planned anew; or the pod is being stopped, and this container
-        # with its times, unless it ran again before another shutdown adopted it.
+        # A restarted container has the times of its pod's running stop, or of the first begin after its start
+        # and its pod's recorded end.
         first_ns = min([seen.at_ns for seen in view.of_box(box, "signal", "kill")], default=view.exit_ns(box))
         over_ns = max((at_ns for at_ns, _ in view.ends(box.uid) if at_ns <= first_ns), default=0)
         begins = [each for each in begins if each[0] <= first_ns]
@@ -813,12 +791,12 @@ def _stop_begins(view: BootView, box: SimulatedContainer) -> list[tuple[int, dec
 def no_container_outlives_its_grace(view: BootView) -> BreachSentences:
     """At the end of the grace a container gets its stop signal, and SIGKILL as soon as the floor allows."""
     for box in () if view.hurt else view.boxes():
-        # A container that restarts while its pod stops belongs to the last shutdown that adopted it.
+        # A restarted container belongs to the last shutdown that adopted its pod.
         begins = _stop_begins(view, box)
         if not begins or view.by_kubelet(box.uid) == "observe":
             continue
         began_ns, began = begins[-1 if box.attempt else 0]
-        # The extra time of a kubelet: whole seconds of grace, a delete on its way, or refused.
+        # A kubelet's extra time: whole seconds of grace, a delete on its way, or a refused one.
         grace_by_ns = max(began_ns + began.grace_ns, _grace_anew_ns(view, began))
         stop_by_ns = grace_by_ns + view.slack_ns + (KUBELET_ASKS_NS if view.by_kubelet(box.uid) else 0)
         if box.attempt:
@@ -838,12 +816,11 @@ def no_container_outlives_its_grace(view: BootView) -> BreachSentences:
 
 
 def _answerable(view: BootView, box: SimulatedContainer, began_ns: int, at_ns: int) -> bool:
-    """Whether the container still ran, and a daemon was responsible for it."""
+    """The container still ran, and a daemon was responsible for it."""
     since_ns = max(began_ns, at_ns - view.slack_ns - CATCH_UP_NS)
-    # Not after the end of the budget, or of the machine.
+    # Until the end of the budget, or of the machine.
     ends = (view.at_ns(record) for record, _ in view.events(decisions.PodsEnded))
     given_up_ns = min([end for end in ends if end >= began_ns] + [view.stopping_ns])
-    # A daemon that is being stopped does no more.
     leaving = any(began_ns <= seen.at_ns <= at_ns for seen in view.of("unit-stop"))
     return (
         view.exit_ns(box) > at_ns
@@ -855,7 +832,7 @@ def _answerable(view: BootView, box: SimulatedContainer, began_ns: int, at_ns: i
 
 
 def a_cancel_spares_waiting_pods(view: BootView) -> BreachSentences:
-    """After a cancel no other pod's stop begins, unless the machine goes down past logind."""
+    """After a cancel no other pod's stop begins, unless the machine goes down without logind."""
     turns = view.of("withdraw", "shutdown", "stopping")
     for record, event in view.events(decisions.PodStopBegan):
         at_ns = view.at_ns(record)
@@ -874,7 +851,7 @@ def a_cancel_spares_waiting_pods(view: BootView) -> BreachSentences:
 
 
 def late_pods_are_rejected(view: BootView) -> BreachSentences:
-    """No pod starts while the node goes down and the journal has it."""
+    """No pod starts in a shutdown that is on record."""
     down = False
     for record in () if view.hurt else view.records:
         match record.event:
@@ -888,11 +865,11 @@ def late_pods_are_rejected(view: BootView) -> BreachSentences:
                 yield f"record {record.seq}: {uid} is started in a shutdown"
 
 
-# --- the journal: one outcome an order, true about the pods, and clear to the next boot -----------
+# --- the journal ---
 
 
 def each_order_ends_once(views: Sequence[BootView]) -> BreachSentences:
-    """One outcome for each order, over all daemons; none is forgotten."""
+    """Each order has one outcome, with any number of daemons."""
     opened: dict[str, Record] = {}
     for record in views[-1].boot.journal:
         if isinstance(record.event, Checkpoint):
@@ -917,7 +894,7 @@ def each_order_ends_once(views: Sequence[BootView]) -> BreachSentences:
 
 
 def fates_are_true(view: BootView) -> BreachSentences:
-    """The recorded fate of each pod is true, as far as it could be known."""
+    """Each pod's recorded fate is true, as far as a daemon could know it."""
     ended_ns: dict[str, int] = {}
     for record, event in view.events(decisions.PodEnded):
         at_ns, since_ns = view.at_ns(record), ended_ns.get(event.uid, 0)
@@ -944,7 +921,7 @@ def _fits(
     rushed = not view.served_through(at_ns - view.CATCH_UP_NS, at_ns)
     match outcome:
         case "graceful":
-            # Only by this shutdown's SIGKILL: an earlier shutdown's may have taken its time.
+            # An earlier shutdown's SIGKILL may have come late.
             killed = any(
                 view.exit_signal(box) == "SIGKILL"
                 and any(kill.at_ns >= since_ns for kill in view.of_box(box, "kill"))
@@ -967,7 +944,7 @@ def _fits(
 
 
 def _died_of_kill(view: BootView, box: SimulatedContainer) -> bool:
-    """SIGKILL ended it, or may have: a daemon only sees the end of a process that is not its child."""
+    """SIGKILL ended it, or may have: a daemon does not see how a process ended that is not its child."""
     exit_ns = view.exit_ns(box)
     watched = any(each.from_ns <= exit_ns <= each.to_ns for each in view.served)
     return view.exit_signal(box) == "SIGKILL" or (watched and _died_unseen(view, box))
@@ -981,7 +958,7 @@ def _died_unseen(view: BootView, box: SimulatedContainer) -> bool:
 
 
 def each_pod_ends_once(view: BootView) -> BreachSentences:
-    """In each shutdown every planned pod ends once, at the release at the latest."""
+    """In each shutdown every planned pod ends once, not later than the release."""
     for episode, records in {} if view.hurt else view.episodes().items():
         ended, planned = dict[str, None](), dict[str, None]()
         released = False
@@ -1006,7 +983,7 @@ def each_pod_ends_once(view: BootView) -> BreachSentences:
 
 LAST_OUTCOMES = ("nothing", "never-begun", "truncated", "complete", "cancelled")
 
-#: By event: the last shutdown's new standing. Other events keep it.
+#: The last shutdown's outcome after each event. Other events keep it.
 OUTCOME_CHANGES: dict[type[Event], dict[str, str]] = {
     decisions.ShutdownBegan: dict.fromkeys(LAST_OUTCOMES, "never-begun"),
     decisions.WaveStarted: {"never-begun": "truncated"},
@@ -1017,7 +994,7 @@ OUTCOME_CHANGES: dict[type[Event], dict[str, str]] = {
 
 
 def the_next_boot_reports(views: Sequence[BootView]) -> BreachSentences:
-    """The next start reports complete if and only if the release was on record, else how far it came."""
+    """The next start reports complete if the release is on record, else how far the shutdown came."""
     for before, view in pairwise(views):
         recorded = _last_outcome(before.boot.journal)
         start = next((record for record, _ in view.events(decisions.Resumed)), None)
@@ -1030,7 +1007,6 @@ def the_next_boot_reports(views: Sequence[BootView]) -> BreachSentences:
 
 
 def _last_outcome(records: Sequence[Record]) -> str:
-    """The last shutdown's standing at the end of these records, from its events alone."""
     recorded = "nothing"
     for record in records:
         recorded = OUTCOME_CHANGES.get(type(record.event), {}).get(recorded, recorded)
@@ -1043,18 +1019,18 @@ def a_release_is_remembered(views: Sequence[BootView]) -> BreachSentences:
         last = view.of("release", "withdraw", "shutdown")
         done = bool(last) and last[-1].what == "release" and last[-1].detail == decisions.ReleaseLock.__name__
         recorded = _last_outcome(view.boot.journal)
-        # "nothing": the same boot has already closed it.
+        # "nothing": the same boot closed it.
         if done and not last[-1].late and not view.fled and recorded not in ("complete", "nothing"):
             yield f"boot {view.number} released its lock, the journal has {recorded}"
 
 
 def no_failed_actor(view: BootView) -> BreachSentences:
-    """No actor raises and no effect panics, and none is given up but after starts that ended alike."""
+    """No actor raises and no effect panics. An actor is given up only after starts that ended alike."""
     for record, event in [*view.events(decisions.ActorFailed), *view.events(EffectPanicked)]:
         if not (isinstance(event, decisions.ActorFailed) and event.error == LAST_STARTS_FAILED):
             yield f"record {record.seq}: {event}"
             continue
-        # The last fact of each process before that one, in this boot's journal.
+        # The last fact of each earlier process.
         ends: list[str] = []
         for each in view.records:
             fact = each.event
@@ -1069,7 +1045,7 @@ def no_failed_actor(view: BootView) -> BreachSentences:
             yield f"record {record.seq}: {event.actor} was given up after starts that ended at {ends}"
 
 
-# --- a Kubernetes node: who ends the pods, and what the cluster may believe of it afterwards --------
+# --- a Kubernetes node ---
 
 #: After these kinds the same pods do not start here again.
 GOING_FOR_GOOD = ("poweroff", "halt")
@@ -1089,10 +1065,10 @@ TOUCHES: tuple[type[Event], ...] = (
 #: The release waits for these, within their bounds.
 AWAITED: tuple[type[Event], ...] = (decisions.AwaitStatuses, decisions.CheckMounts, decisions.DeliverStatuses)
 
-#: The release's wait for a server that is known to be silent.
+#: The release's wait for a silent server.
 SILENT_FLUSH_NS = NS_PER_SECOND
 
-#: Until the fallback's own release; the rest of the time is for the lock.
+#: Kept for the release itself.
 RELEASE_AHEAD_NS = NS_PER_SECOND
 
 #: After these the time of the last status is unknown.
@@ -1100,7 +1076,7 @@ DELIVERY_DISTURBANCES = ("api-lost", "crash", "logind-gone", "withdraw", "limit"
 
 
 def the_kubelet_is_back(view: BootView) -> BreachSentences:
-    """After a shutdown on a machine that stays up, a kubelet that we have stopped runs again."""
+    """After a shutdown on a machine that stays up, the kubelet that we stopped runs again."""
     turns = view.of("kubelet-stop", "kubelet-start")
     if (
         not turns
@@ -1113,7 +1089,6 @@ def the_kubelet_is_back(view: BootView) -> BreachSentences:
     over = [record for record, event in view.events(decisions.EpisodeClosed) if not event.followed]
     closed_ns = max((view.at_ns(record) for record in over), default=0)
     asked_again = any(event.at_ns > closed_ns - MS for event in view.of("shutdown"))
-    # Its start is still open or repeated, or no daemon ran for long enough.
     done = {event.key: None for _, event in view.events(OrderEnded) if event.result == "done"}
     starts = [
         event for record, event in view.events(decisions.StartKubelet) if view.at_ns(record) >= closed_ns
@@ -1125,8 +1100,8 @@ def the_kubelet_is_back(view: BootView) -> BreachSentences:
 
 
 def no_pod_is_started_again(view: BootView) -> BreachSentences:
-    """During a shutdown no pod that we have stopped starts again, unless the kubelet could not be stopped.
-    After a cancel it shall start: the machine stays up.
+    """During a shutdown no pod that we stopped starts again. After a cancel it shall: the machine stays up.
+    A kubelet that could not be stopped may start it.
     """
     if view.boot.kubelet_stays or view.hurt:
         return
@@ -1134,7 +1109,7 @@ def no_pod_is_started_again(view: BootView) -> BreachSentences:
     for seen in view.of("restart"):
         exits = [view.exit_ns(box) for box in view.boxes(seen.uid) if box.name == seen.container]
         last = [[turn.what for turn in turns if turn.at_ns <= at_ns][-1:] for at_ns in (*exits, seen.at_ns)]
-        # A pod of an API shutdown that is finished over the runtime has no delete: it is stopped again.
+        # A pod that is handed over from the API to the runtime has no delete: it is stopped again.
         planned = [(view.at_ns(each), event) for each, event in view.plans(seen.uid)]
         before = [event.means for at_ns, event in planned if at_ns <= seen.at_ns]
         again = any(event.again and at_ns > seen.at_ns for at_ns, event in planned)
@@ -1145,7 +1120,7 @@ def no_pod_is_started_again(view: BootView) -> BreachSentences:
 
 
 def no_terminal_status_before_a_reboot(view: BootView) -> BreachSentences:
-    """After a reboot the same pods start here again, so none gets a terminal phase."""
+    """No pod gets a terminal phase before a reboot: it starts here again."""
     if not view.boot.mode:
         return
     kinds = [event.kind for _, event in view.events(decisions.ShutdownBegan)]
@@ -1158,7 +1133,7 @@ def no_terminal_status_before_a_reboot(view: BootView) -> BreachSentences:
 
 
 def a_handover_is_final(view: BootView) -> BreachSentences:
-    """After a hand-over no pod is deleted, and it is recorded once."""
+    """A hand-over is recorded once, and no pod is deleted after it."""
     for episode, records in view.episodes().items():
         over = [record for record in records if isinstance(record.event, decisions.HandedOver)]
         if len(over) > 1:
@@ -1169,13 +1144,13 @@ def a_handover_is_final(view: BootView) -> BreachSentences:
 
 
 def observing_touches_no_pod(view: BootView) -> BreachSentences:
-    """Where the kubelet shuts its pods down itself, no order touches them."""
+    """No order touches pods that the kubelet shuts down itself."""
     for episode, records in view.episodes().items():
         means = [record.event.means for record in records if isinstance(record.event, decisions.MeansChosen)]
         fallback = any(isinstance(record.event, decisions.FallbackEngaged) for record in records)
         if means != ["observe"] or fallback:
             continue
-        # Pods of an earlier shutdown of this boot may still be stopping.
+        # This boot's earlier shutdown may still stop its pods.
         plans = view.events(decisions.PodPlanned)
         carried = {event.pod.uid: None for record, event in plans if record.seq < records[0].seq}
         for record in records:
@@ -1204,7 +1179,7 @@ def a_certificate_is_true(view: BootView) -> BreachSentences:
 
 
 def the_release_waits_for_final_statuses(view: BootView) -> BreachSentences:
-    """The lock is held while a status, or a look at the mounts, is waited for, up to its bound."""
+    """The lock is held while a status, or a look at the mounts, is open, up to its bound."""
     if not view.boot.mode or view.hurt:
         return
     lost = bool(view.of("api-lost", "crash", "logind-gone")) or not view.boot.api_answers
@@ -1223,7 +1198,7 @@ def the_release_waits_for_final_statuses(view: BootView) -> BreachSentences:
                 waiting.pop(record.event.key, None)
             elif isinstance(record.event, decisions.ReleaseLock) and waiting:
                 at_ns = view.at_ns(record)
-                # At the very end of its time it is not waited for.
+                # An order at its time-out does not count.
                 waiting = {
                     key: each
                     for key, each in waiting.items()
@@ -1236,7 +1211,7 @@ def the_release_waits_for_final_statuses(view: BootView) -> BreachSentences:
 
 
 def no_server_holds_the_lock(view: BootView) -> BreachSentences:
-    """The last reports wait for `statusFlush` at most, for a silent API server for a second."""
+    """The last reports wait at most for `statusFlush`, with a silent API server at most a second."""
     if not view.boot.mode or view.hurt:
         return
     # The traces have their own server and time.
@@ -1264,8 +1239,8 @@ def no_server_holds_the_lock(view: BootView) -> BreachSentences:
 
 
 def no_wait_for_a_stopped_kubelet(view: BootView) -> BreachSentences:
-    """The release does not wait for statuses of a kubelet that was stopped."""
-    # A silent server leaves the order open until it is known to be away.
+    """The release does not wait for statuses of a stopped kubelet."""
+    # A silent server keeps the order open until the daemon notices.
     if view.boot.kubelet_stays or view.hurt or not view.boot.api_answers:
         return
     ended = {event.key: record for record, event in view.events(OrderEnded)}
@@ -1279,8 +1254,8 @@ def no_wait_for_a_stopped_kubelet(view: BootView) -> BreachSentences:
 
 
 def each_status_is_delivered_or_named(view: BootView) -> BreachSentences:
-    """After the wait for them, every final status that was ordered is in the API server or on record as
-    missing. While the server answers, the wait uses its time.
+    """After the wait every ordered final status is in the API server, or on record as missing. While the
+    server answers, the wait uses its time.
     """
     if not view.boot.mode or view.hurt:
         return
@@ -1301,7 +1276,6 @@ def each_status_is_delivered_or_named(view: BootView) -> BreachSentences:
                 there = {seen.uid: None for seen in view.of("status") if seen.at_ns <= at_ns}
                 if unnamed := [uid for uid in ordered if uid not in there and uid not in event.missing]:
                     yield f"record {record.seq}: without the status of {', '.join(unnamed)}, not on record"
-                # These take the time or the answers away.
                 disturbed = any(seen.at_ns < at_ns for seen in view.of(*DELIVERY_DISTURBANCES))
                 early = record.mono_ns < min(bound_ns, since_ns + flush_ns - 100 * MS)
                 if event.missing and early and view.boot.api_answers and not disturbed:
