@@ -1,13 +1,8 @@
-"""The smallest periods with which every pod would have ended by itself, from how pods really stopped
-(docs/whatif.md, Advice).
+"""The smallest periods with which every pod would have ended by itself (docs/whatif.md, Advice).
 
-A stop that was cut is *censored*: its need is longer than its time (`survival`). A pod belongs to its wave
-under the newest shutdown's configuration. A wave needs as long as its slowest pod, in whole seconds, and a
-margin. Three rules limit the advice:
-
-* A wave in which no stop ended by itself keeps its period.
-* No wave is shortened on fewer stops, or on a smaller share of its pods, than `Caution` asks for.
-* Nor is a wave with a pod that was cut before its own grace was over, if its workload's need is not known.
+A stop that was cut is *censored*: its need is longer than its time (`survival`). Pods are put into the waves
+of the newest shutdown's configuration. A wave needs as long as its slowest pod, in whole seconds, and a
+margin. `_wave` has the rules that keep a wave's period as it is.
 """
 
 from __future__ import annotations
@@ -28,12 +23,11 @@ from ebbtide.events.record.shutdown_record import ConfigurationRecord, PodRecord
 from ebbtide.events.units import span, span_s
 from ebbtide.events.values import Period, workload_name
 
-#: In percent, on top of the slowest pod's need. A long period costs no time on a good day.
+#: On top of the slowest pod's need. A long period costs no time on a good day.
 MARGIN_PERCENT = 25
-#: No wave is shortened on fewer stops: the next stop is slower than the slowest of n with a probability of 1
-#: in n + 1.
+#: Fewer stops shorten no wave: the next stop is slower than n others with a probability of 1 in n + 1.
 SHRINK_STOPS_MIN = 10
-#: Nor on a smaller share of its pods: the others may be the slow ones.
+#: A smaller share of its pods shortens no wave: the others may be slow.
 SHRINK_SHARE_MIN = Fraction(3, 4)
 
 
@@ -52,9 +46,9 @@ class NoEvidence(Exception):
     """No shutdown that stopped a pod is on record. Name more journals."""
 
 
-#: mostly: its longest stop ended by itself, and shorter ones were cut; deaf: it ignores its stop signal;
-#: own-grace: each stop was cut when its own grace was over; too-short: the longest was cut before; unsteady:
-#: some stops ended by themselves, longer ones were cut.
+#: mostly: its longest stop ended by itself, shorter ones were cut; deaf: it ignores its stop signal;
+#: own-grace: each stop was cut when its own grace was over; too-short: the longest was cut before that;
+#: unsteady: some stops ended by themselves, longer ones were cut.
 WorkloadVerdict = Literal["ends", "mostly", "deaf", "own-grace", "too-short", "unsteady"]
 
 #: Why a wave keeps its period (`_KEPT_TEXTS`).
@@ -64,10 +58,10 @@ KeptBecause = Literal[
 
 
 class Workload(FrozenStruct):
-    """Pods that are each other's replicas, or successors. ``wave`` is its place in the advice.
+    """Pods that are each other's replicas or successors.
 
-    ``wanted_seconds``: the largest grace that one of its pods asks for. ``problem``: why its cut pods may be
-    cut again under any period, and the cure; empty: they will not, or none was cut.
+    ``wave``: its place in the advice. ``wanted_seconds``: the largest grace of its pods' specs. ``problem``:
+    why its pods may be cut again under any period, and the cure; empty: they will not, or none was cut.
     """
 
     name: str
@@ -79,7 +73,7 @@ class Workload(FrozenStruct):
 
 
 class WaveAdvice(FrozenStruct):
-    """``left_out``: how many of its pods are no evidence."""
+    """``left_out``: its pods that are no evidence."""
 
     priority: int
     configured_seconds: int
@@ -91,8 +85,8 @@ class WaveAdvice(FrozenStruct):
 
 
 class Trial(FrozenStruct, omit_defaults=False):
-    """Pods by what-if's verdict on the advised periods, over the nights that they come from. ``not_asked``:
-    nights that cannot be decided again.
+    """What-if's verdicts on the advised periods, in pods, over the same nights. ``not_asked``: nights that
+    cannot be decided again.
     """
 
     saved: int = 0
@@ -110,9 +104,9 @@ TryOut = Callable[[tuple[Period, ...]], Trial]
 
 
 class Advice(FrozenStruct):
-    """``inhibit_delay_max_seconds``: what logind must grant: the periods and the reserve. ``pods`` were to
-    end in these shutdowns, and ``today`` of them ended by themselves. ``more_seconds``: the new periods' sum
-    less the present one. ``trial`` None: nothing changes, or the journals were not at hand.
+    """``pods`` were to end in these shutdowns, and ``today`` of them ended by themselves. ``more_seconds``:
+    the new periods' sum less the present sum. ``trial`` None: no period changes, or the journals are not at
+    hand. ``inhibit_delay_max_seconds``: the periods and the reserve, which logind must grant.
     """
 
     shutdowns: int
@@ -126,7 +120,6 @@ class Advice(FrozenStruct):
     inhibit_delay_max_seconds: int
     waves: tuple[WaveAdvice, ...]
     workloads: tuple[Workload, ...]
-    #: The same as YAML (`configuration_to_paste`).
     configuration: str
 
     @property
@@ -137,7 +130,7 @@ class Advice(FrozenStruct):
 def advise(
     shutdowns: Iterable[ShutdownRecord], caution: Caution = CAUTION, try_out: TryOut | None = None
 ) -> Advice:
-    """Keeps none of the shutdowns. Raises NoEvidence."""
+    """Raises NoEvidence."""
     evidence = Evidence()
     for shutdown in shutdowns:
         evidence.add(shutdown)
@@ -156,20 +149,19 @@ def tried_advice(evidence: Evidence, caution: Caution, try_out: TryOut) -> Advic
     return advice
 
 
-#: Whether a wave may get another period, or only a longer one, or none.
+#: A wave may get any other period, only a longer one, or none.
 Boldness = Literal["bold", "longer", "as-it-is"]
 
 
-# --- how each pod really stopped ---------------------------------------------------------------
+# --- how each pod really stopped ---
 
-# A stop counts from its begin, hooks included: a grace has to cover them. A pod that may not have been asked
-# to stop is no observation.
+# A stop counts from its begin, because a grace has to cover hooks too.
 
 
 class StopKind(NamedTuple):
-    """All of a stop but its time. Neither ``ended`` nor ``killed``: cut short, or not seen to its end.
-    ``limited``: it was cut before its own grace was over, or it has none. ``ignored_stop``: just before
-    SIGKILL its first process ignored the stop signal.
+    """A stop without its time. Neither ``ended`` nor ``killed``: it was cut short, or its end was not seen.
+    ``limited``: it was cut before its own grace was over, or its spec has no grace. ``ignored_stop``: its
+    first process ignored the stop signal just before SIGKILL.
     """
 
     workload: str
@@ -187,23 +179,23 @@ class Stop(NamedTuple):
     ns: int
 
 
-#: A kubelet gives a container at least 2 s after its hook. What ends later began later than the daemon knows.
+#: A kubelet gives a container at least 2 s after its hook. A later end means that the stop began later than
+#: the daemon knows.
 KUBELET_LATE_NS = 3 * NS_PER_SECOND
-#: Results of hooks that did not run to their end.
+#: These hooks did not run to their end.
 CUT_HOOKS = ("timed-out", "cancelled", "not-run", "unknown", None)
-#: Of a failed hook: the runtime did not begin it.
+#: The runtime did not begin a failed hook.
 NOT_BEGUN = "it was not begun"
 
 
 def observed_stops(shutdown: ShutdownRecord) -> Iterator[Stop]:
-    """In the order of its pods."""
     first_ns = next((wave.began_ns for wave in shutdown.waves if wave.began_ns is not None), 0)
     for pod in shutdown.pods:
         if pod.began_ns is None or pod.outcome in ("spared", "rejected") or not _was_asked(pod, shutdown):
             continue
         cuts = [at_ns for at_ns in _cuts(pod, shutdown) if at_ns < _end_ns(pod, shutdown)]
         ended = pod.outcome == "graceful" and not cuts
-        # The kubelet begins its first wave at the signal, before the list of pods is here, and so the others.
+        # The kubelet begins at the signal, before the daemon has the list of pods: each wave began earlier.
         early_ns = first_ns if ended and pod.means == "observe" else 0
         ns = min(cuts, default=_end_ns(pod, shutdown)) - pod.began_ns + early_ns
         by_kubelet, grace_ns = pod.means in ("api", "observe"), pod.grace_ns or 0
@@ -212,9 +204,8 @@ def observed_stops(shutdown: ShutdownRecord) -> Iterator[Stop]:
         if ns <= 0 or (by_kubelet and ns > grace_ns + KUBELET_LATE_NS):
             continue
         if ended and by_kubelet and ns >= grace_ns:
-            # A kubelet's hooks are not on record: this one was cut.
+            # The record has no hook of a kubelet: this one was cut.
             ended, ns = False, grace_ns
-        # A pod that outlived SIGKILL, or for which the runtime refused SIGKILL, was not killed.
         wanted, killed = pod.wanted_grace_seconds, not ended and pod.outcome == "killed"
         short = wanted is None or grace_ns < wanted * NS_PER_SECOND or pod.hurried_ns is not None
         if wanted is not None and not killed:
@@ -242,8 +233,8 @@ def _end_ns(pod: PodRecord, shutdown: ShutdownRecord) -> int:
 
 
 def _cuts(pod: PodRecord, shutdown: ShutdownRecord) -> Iterator[int]:
-    """The moments from which on it is not known how much more it needed: a person hurried it, a hook was cut,
-    the daemon or the runtime was away.
+    """After these moments its need is unknown: a person hurried it, a hook was cut, the daemon or the runtime
+    was away.
     """
     if pod.hurried_ns is not None:
         yield pod.hurried_ns
@@ -256,7 +247,7 @@ def _cuts(pod: PodRecord, shutdown: ShutdownRecord) -> Iterator[int]:
 
 
 def _was_asked(pod: PodRecord, shutdown: ShutdownRecord) -> bool:
-    """False: it was not asked to stop, or it is not known when."""
+    """False also if it is not known when."""
     began_ns, ended = pod.began_ns or 0, pod.outcome == "graceful"
     refused = not ended and any(each.stop_refused for each in pod.containers)
     unanswered = any(each.signalled_ns is not None and each.taken_ns is None for each in pod.containers)
@@ -267,13 +258,12 @@ def _was_asked(pod: PodRecord, shutdown: ShutdownRecord) -> bool:
         # The kubelet began before the daemon.
         return False
     if pod.means == "api" and shutdown.by.handed_over_ns:
-        # A kubelet that is hung hands over pods that it never asked.
+        # A hung kubelet hands over pods that it never asked.
         return pod.ended_ns is not None and pod.ended_ns < shutdown.by.handed_over_ns
     return pod.means not in ("api", "observe") or pod.outcome in ("graceful", "killed")
 
 
 def _delay_ns(pod: PodRecord) -> int:
-    """How long its stop signals were under way."""
     delays = [
         each.taken_ns - each.signalled_ns
         for each in pod.containers
@@ -283,42 +273,39 @@ def _delay_ns(pod: PodRecord) -> int:
 
 
 def workload(namespace: str, name: str, node: str = "") -> str:
-    """``namespace/name`` without the replica's part."""
+    """``namespace/name`` without the replica's suffix."""
     return f"{namespace}/{workload_name(name, node)}"
 
 
 def _priority(pod: PodRecord) -> int:
-    """A pod without one counts as the kubelet counts it."""
     return DEFAULT_PRIORITY if pod.priority is None else pod.priority
 
 
-# --- how long stopping takes, if some were killed before ---------------------------------------
+# --- how long stopping takes, if some were killed before ---
 
-# The Kaplan-Meier estimate in whole numbers (Kaplan and Meier, 1958): without the killed pods, or with their
-# time as their need, stopping would look too quick. If the longest times are all censored the curve stays
-# above 0, and a quantile below its end is *not reached*.
+# The Kaplan-Meier estimate (1958). Stopping would look too quick without the killed pods, or with their time
+# as their need. If the longest times are all censored, the curve stays above 0 and does not reach a quantile
+# below its end.
 
 MEDIAN, P95 = Fraction(1, 2), Fraction(19, 20)
 
-#: A share of 1: integers give the same answer on every machine.
+#: A share of 1, in integers: the answer is the same on every machine.
 WHOLE = 1 << 128
 
 
 def remaining(ended: Counter[int], cut: Counter[int]) -> Iterator[tuple[int, int]]:
-    """Each time, and the share of stops that last longer. How many took so long, and ended by themselves or
-    were cut.
-    """
+    """Each time, and the share of stops that last longer. ``ended`` and ``cut`` count stops by their time."""
     share, left = WHOLE, ended.total() + cut.total()
     for ns in sorted(ended.keys() | cut.keys()):
-        # At equal times the ended ones come first: the cut ones were still there.
+        # At equal times the ended stops come first: the cut ones lasted longer.
         share = share * (left - ended[ns]) // left
         yield ns, share
         left -= ended[ns] + cut[ns]
 
 
 class Survival(FrozenStruct):
-    """``censored`` of ``stops`` were cut, ``killed`` of these by SIGKILL. ``ended_ns``: the longest that
-    ended by itself. The others: the time within which half, 95 % and all have ended; None: not reached.
+    """``censored`` of ``stops`` were cut, ``killed`` of these by SIGKILL. ``ended_ns``: the longest stop that
+    ended by itself. Half, 95 % and all ended within ``p50_ns``, ``p95_ns``, ``max_ns``; None: not reached.
     """
 
     stops: int
@@ -328,17 +315,17 @@ class Survival(FrozenStruct):
     p95_ns: int | None
     max_ns: int | None
     ended_ns: int | None
-    #: (whole seconds, how many pods would have ended by themselves with so many), where it rises.
+    #: (whole seconds, pods that would end by themselves within them), where it rises.
     curve: tuple[tuple[int, int], ...] = ()
 
     @property
     def is_complete(self) -> bool:
-        """Whether the curve reaches 0: the longest stop ended by itself."""
+        """The longest stop ended by itself: the curve reaches 0."""
         return self.max_ns is not None
 
 
 def survival(stops: Iterable[tuple[bool, Counter[int]]], killed: int = 0) -> Survival:
-    """From (whether they ended by themselves, how many took so many nanoseconds)."""
+    """From (whether these stops ended by themselves, their number by nanoseconds)."""
     ended, cut = Counter[int](), Counter[int]()
     for by_itself, times in stops:
         (ended if by_itself else cut).update(times)
@@ -364,7 +351,7 @@ def survival(stops: Iterable[tuple[bool, Counter[int]]], killed: int = 0) -> Sur
     )
 
 
-#: So many steps of a curve fit a line; -o json has all.
+#: These fit a line; -o json has all steps.
 STEPS_MAX = 8
 
 
@@ -374,40 +361,38 @@ def curve_text(times: Survival) -> str:
     if not steps:
         return f"none of {times.stops}" if times.stops else "no stop"
     if len(steps) > STEPS_MAX:
-        # Evenly, with the last one.
         steps = tuple(steps[(at + 1) * len(steps) // STEPS_MAX - 1] for at in range(STEPS_MAX))
     return ", ".join(f"{span_s(seconds)} {pods}" for seconds, pods in steps) + f" of {times.stops}"
 
 
 def wave_curves(shutdown: ShutdownRecord) -> dict[int, Survival]:
-    """By wave, its stops of this shutdown alone."""
     stops: dict[int, list[tuple[StopKind, Counter[int]]]] = {}
     for pod, kind, ns in observed_stops(shutdown):
         stops.setdefault(pod.wave, []).append((kind, Counter([ns])))
     return {wave: _times_of(stops[wave]) for wave in sorted(stops) if wave >= 0}
 
 
-# --- evidence that adds up ---------------------------------------------------------------------
+# --- evidence that adds up ---
 
 
 class NewestShutdown(NamedTuple):
-    """By its begin, then by its owner, so that any order gives the same."""
+    """By its begin, then by its journal, so that journals may be added in any order."""
 
     order: tuple[int, str, int]
     configuration: ConfigurationRecord
 
 
 class Evidence:
-    """Adds up, from many journals in any order. Memory for workloads, nodes and distinct times of stops."""
+    """From many journals in any order. Its memory grows with workloads, nodes and distinct times of stops."""
 
     def __init__(self) -> None:
         self.shutdowns = self.pods = self.today = 0
         #: Two clusters may have nodes of one name.
         self.machines: dict[tuple[str, str], None] = {}
         self.newest: NewestShutdown | None = None
-        #: By kind: how many stops took so many nanoseconds.
+        #: Their number by nanoseconds.
         self.stops: dict[StopKind, Counter[int]] = {}
-        #: Pods that were to end and are no evidence, by priority.
+        #: Pods that are no evidence, by priority.
         self.left_out: Counter[int] = Counter()
 
     def add(self, shutdown: ShutdownRecord) -> None:
@@ -458,7 +443,7 @@ def _times_of(kinds: Iterable[tuple[StopKind, Counter[int]]]) -> Survival:
 
 
 def conclude(evidence: Evidence, caution: Caution = CAUTION, bold: Boldness = "bold") -> Advice:
-    """The advice of all that was added. Raises NoEvidence."""
+    """Raises NoEvidence."""
     newest = evidence.newest
     if newest is None or not evidence.stops:
         left_out = evidence.left_out.total()
@@ -476,7 +461,7 @@ def conclude(evidence: Evidence, caution: Caution = CAUTION, bold: Boldness = "b
         _wave(period, [each for each in known if each[0].wave == at], missing[at], caution, bold)
         for at, period in enumerate(periods)
     )
-    # With a smaller one the last wave gives time to the end.
+    # A smaller reserve takes time from the last wave.
     reserve_seconds = max(RESERVE_SECONDS_MIN, -(-newest.configuration.reserve_ns // NS_PER_SECOND))
     return Advice(
         shutdowns=evidence.shutdowns,
@@ -497,7 +482,7 @@ def conclude(evidence: Evidence, caution: Caution = CAUTION, bold: Boldness = "b
 def _workload(name: str, wave: int, kinds: Kinds) -> Workload:
     times = _times_of(kinds.items())
     cut = [(max(seen), kind.limited, kind.wanted_seconds) for kind, seen in kinds.items() if not kind.ended]
-    # Of several that were cut after the same time, the more informative one.
+    # Of stops that were cut after the same time, the more informative one.
     longest_ns, limited, asked = max(
         cut, key=lambda each: (each[0], each[1], each[2] is None, each[2] or 0), default=(0, False, None)
     )
@@ -513,7 +498,7 @@ def _workload(name: str, wave: int, kinds: Kinds) -> Workload:
     wanted = max((kind.wanted_seconds for kind in kinds if kind.wanted_seconds is not None), default=None)
     asked = wanted if asked is None or verdict == "too-short" else asked
     need_ns, problem = times.max_ns or 0, ""
-    # With enough time the others show that it ends: its period helps, if its own grace allows it.
+    # Its longest stop shows that it ends with enough time, if its own grace allows it.
     helped = verdict == "mostly" and (asked is None or need_ns < asked * NS_PER_SECOND)
     if times.censored and not helped:
         problem = _PROBLEMS[verdict].format(
@@ -543,7 +528,7 @@ def _cut_text(times: Survival) -> str:
 
 _PROBLEMS: dict[WorkloadVerdict, str] = {
     "mostly": (
-        # Its replicas ask for different times, or only one of them has hooks.
+        # Its replicas differ in grace or hooks.
         "{how}, at the latest after {had} ({asks}), and ends within {need} when it has that long: raise its"
         " terminationGracePeriodSeconds to {enough}"
     ),
@@ -583,8 +568,7 @@ def _wave(
     elif not seconds:
         kept = "never-ended"
     elif seconds < period.seconds:
-        # A pod with too little time and an unknown need allows no shorter period. No period saves a pod that
-        # ignores its stop signal.
+        # No period saves a pod that ignores its stop signal.
         unknown = (
             kinds for each, kinds in workloads if not (each.times.is_complete or each.verdict == "deaf")
         )
@@ -607,10 +591,10 @@ def _wave(
             seconds=span_s(seconds),
         )
     else:
-        # If others were killed, the longest time is unknown.
+        # If others were cut, the longest need is unknown.
         who = "the slowest that ended" if times.censored else "the slowest"
         margin = f", and {caution.margin_percent} % for a slower day" if caution.margin_percent else ""
-        # A name in a comment stays on its line, whatever a journal has.
+        # A name from a journal must not end the comment's line.
         name = "".join(sign if sign.isprintable() else "?" for sign in because)
         why = f"{who}, {name}, took {span(times.ended_ns or 0)}{margin}"
     return WaveAdvice(
@@ -636,7 +620,7 @@ _KEPT_TEXTS: dict[KeptBecause, str] = {
 
 
 def _with_margin(need_ns: int, workloads: Sequence[Workload], caution: Caution) -> int:
-    """Whole seconds, and more than the need, because SIGKILL comes at the end of the grace."""
+    """More than the need, because SIGKILL comes at the end of the grace."""
     least = need_ns // NS_PER_SECOND + 1
     whole = need_ns * (100 + caution.margin_percent) // (100 * NS_PER_SECOND) + 1
     # No pod can use more than its own grace.
@@ -645,13 +629,13 @@ def _with_margin(need_ns: int, workloads: Sequence[Workload], caution: Caution) 
     return max(least, min(whole, useful))
 
 
-# --- to paste ----------------------------------------------------------------------------------
+# --- to paste ---
 
 COMMENT_COLUMNS = 76
 
 
 def configuration_to_paste(waves: Sequence[WaveAdvice], reserve_seconds: int) -> str:
-    """YAML for the current configuration, whose other settings stay. Comments have lines of their own: a copy
+    """YAML for the current configuration, whose other settings stay. Comments have their own lines: a copy
     from a terminal is still YAML.
     """
     requested_seconds = sum(wave.seconds for wave in waves)
@@ -677,7 +661,7 @@ def configuration_to_paste(waves: Sequence[WaveAdvice], reserve_seconds: int) ->
 
 
 def _comment(text: str, prefix: str = "# ") -> list[str]:
-    # Never inside of a word: half a path or half a pod's name cannot be copied.
+    # Half a path or half a pod's name cannot be copied.
     return wrap(
         text,
         COMMENT_COLUMNS,

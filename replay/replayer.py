@@ -1,7 +1,6 @@
-"""The replayer: steps a journal's facts again, and compares every decision with the record, byte by byte.
+"""Steps a journal's facts again, and compares every decision with the record, byte by byte.
 
-A plain loop over records, without Trio, clock and network: `Replayer`, then the comparison of two records and
-of two plain values. The daemon's start uses it too: so a start is also a proof.
+The daemon's start uses it too, so a start is also a proof.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from ebbtide.events.reader import Batch
 
 
 class Divergence(NamedTuple):
-    """The first record that re-execution does not reproduce."""
+    """At the first record that re-execution does not reproduce."""
 
     seq: int
     field: str
@@ -45,23 +44,21 @@ class Divergence(NamedTuple):
     produced: Side
 
 
-#: In place of a field: decisions are missing behind the last record; a record that cannot be here; no state
-#: to begin with.
+#: In place of a field.
 ENDS_HERE = "the journal ends here"
 NO_FACT = "a fact is expected here"
 NO_BEGIN = "a checkpoint is expected here"
-#: A time that no record can have.
+#: No record can have this time.
 _NEVER = -(1 << 63) - 1
 
 STATEMENTS = (ENDS_HERE, NO_FACT, NO_BEGIN)
 
 
 class Replayer:
-    """Feed it raw records in order; it stops at the first divergence.
+    """Feed it raw records in order, from a checkpoint on; it stops at the first divergence.
 
-    ``system`` is the state after the last whole step. The first record, a checkpoint, names the logic;
-    without it there is no execution. With ``goes_on`` the replayer keeps the first divergence and then trusts
-    the record: it steps facts, takes over checkpoints, and skips decisions.
+    ``system`` is the state after the last whole step. With ``goes_on`` the replayer keeps the first
+    divergence, and then trusts the record: it steps facts, takes over checkpoints, and skips decisions.
     """
 
     def __init__(self, *, goes_on: bool = False) -> None:
@@ -71,21 +68,21 @@ class Replayer:
         self._fresh = True
         self._pending: list[BareRecord] = []
         self._at = 0
-        #: Of the current fact; its decisions carry them.
+        #: The current fact's stamps, which its decisions have too.
         self._mono_ns = self._wall_ns = 0
         #: A difference only in the mark of a step's end: the next record explains it.
         self._marked: Divergence | None = None
         self._goes_on = goes_on
-        #: The last record that was stepped, or taken over.
+        #: The last fact or checkpoint.
         self._taken_seq = 0
 
     def feed(self, records: Iterable[RawRecord]) -> Divergence | None:
-        """Raises events.codec.UnknownType and BadPayload for a fact that cannot be read or executed."""
+        """Raises UnknownType and BadPayload (events.codec) for a fact that cannot be read or executed."""
         for raw in records:
             self.events += 1
             if self.divergence is None:
-                # Two records of three are decisions, so no call here. Bytes are compared: faster than
-                # decoding, and the same values in other bytes are no decision of ours.
+                # No call here: two of three records are decisions. Bytes are faster than values, and the same
+                # values in other bytes are no decision of ours.
                 if self._at < len(self._pending):
                     cause, actor, event, episode = self._pending[self._at]
                     self._at += 1
@@ -103,7 +100,7 @@ class Replayer:
                         continue
                     self._differs(raw)
                 else:
-                    # Only this: an error of the caller's iterator is not the journal's.
+                    # An error of the caller's iterator is not the journal's.
                     try:
                         (self._checkpoint if raw.tag == Checkpoint.__name__ else self._fact)(raw)
                     except Exception as error:
@@ -115,10 +112,8 @@ class Replayer:
         return self.divergence
 
     def _refuse(self, error: Exception) -> NoReturn:
-        """Raise the error of a step: itself, if it explains the journal's fault, else BadPayload.
-
-        A forged state can have the right types and impossible values: a failure outside of a handler does not
-        prove a bug of this program.
+        """Raise the error itself if it explains the journal's fault, else BadPayload: a forged state with the
+        right types can have impossible values.
         """
         if isinstance(error, (UnknownType, BadPayload, UndeclaredTransition, OSError)):
             raise error
@@ -126,7 +121,7 @@ class Replayer:
         raise BadPayload(f"behind record {self._taken_seq} nothing can be executed ({what})") from error
 
     def believe(self, step: Sequence[RawRecord]) -> list[Side]:
-        """Execute a whole step without comparison; returns its records. Raises as `feed`."""
+        """Executes a whole step without comparison. Raises as `feed`."""
         produced: list[Side] = []
         for raw in step:
             records = self._believe(raw)
@@ -137,8 +132,7 @@ class Replayer:
         return produced
 
     def _believe(self, raw: RawRecord) -> list[BareRecord]:
-        """Outside events did happen, and a process continued from its own state."""
-        # The first different step's fact is stepped already.
+        # `feed` has stepped the fact of the first different step.
         if raw.seq == self._taken_seq:
             return []
         try:
@@ -155,7 +149,7 @@ class Replayer:
         return []
 
     def _fact(self, raw: RawRecord) -> None:
-        # Before a checkpoint the logic is unknown: a guess could call an honest journal divergent, or another
+        # A checkpoint names the logic. Without it a guess could call an honest journal divergent, or another
         # one identical.
         field = ""
         seq, mono_ns, wall_ns, episode, cause, flags, actor, tag, payload, _, _ = raw
@@ -169,12 +163,12 @@ class Replayer:
         self._taken_seq, self._mono_ns, self._wall_ns = seq, mono_ns, wall_ns
         self._pending = self.system.trace(decode_event(tag, payload), mono_ns)
         self._at = 1
-        # In the fact's own record only this follows from the state: the rest came from outside.
+        # Only this follows from the state: the rest of the fact's record came from outside.
         if self._pending[0][3] != episode or flags != (len(self._pending) == 1):
             self._differs(raw)
 
     def _differs(self, raw: RawRecord) -> None:
-        """If a decision is missing, or one too many, the one before has the wrong mark, not the fault."""
+        """A missing decision, or one too many, also changes the mark of the record before it."""
         if self._marked is not None:
             self._mono_ns = self._marked.produced.mono_ns
         produced, there = self._side(self._at - 1), recorded(raw)
@@ -182,7 +176,7 @@ class Replayer:
             self.divergence = self._marked
         elif self._marked is None and replace(produced, last=there.last) == there:
             self._marked = Divergence(raw.seq, "last", there, produced)
-            self._mono_ns = _NEVER  # no record has it: the next one comes here, whatever it is
+            self._mono_ns = _NEVER  # every next record comes here
         else:
             self._diverge(raw, first_difference(produced, there), produced)
 
@@ -197,14 +191,14 @@ class Replayer:
             self.system = restore(mark, raw.seq + 1)
             self._fresh = False
             return
-        # Bytes first, values only on a difference: a checkpoint is large, and nearly always equal.
+        # Bytes first: a checkpoint is large, and nearly always equal.
         mine = without_new_blank_actors(take_checkpoint(self.system), mark)
         self.system.next_seq = raw.seq + 1
         if encode_event(mine) != raw.payload and not checkpoints_alike(mark, mine):
             self._diverge(raw, checkpoint_field(mark, mine), replace(recorded(raw), data=_plain(mine)))
 
     def finish(self) -> Divergence | None:
-        """At the end: did the journal stop within a step? Raises as `feed`."""
+        """Diverges if the journal stops within a step. Raises as `feed`."""
         if self.divergence is None and self._at < len(self._pending):
             seq = self.system.next_seq - len(self._pending) + self._at
             self._mono_ns = self._marked.produced.mono_ns if self._marked else self._mono_ns
@@ -219,13 +213,11 @@ class Replayer:
         self.divergence = Divergence(raw.seq, field, recorded(raw), produced)
 
     def _side(self, at: int) -> Side:
-        """The produced record at this place of the current step."""
         last = at == len(self._pending) - 1
         return _side(self._pending[at], self._mono_ns, self._wall_ns, last=last)
 
 
 def whole_steps(batches: Iterable[Batch]) -> Iterator[Batch]:
-    """The same records, one step each."""
     for header, records in batches:
         begin = 0
         for at, raw in enumerate(records, 1):
@@ -244,23 +236,15 @@ def _plain(event: Any) -> Any:
 
 
 def recorded(raw: RawRecord) -> Side:
-    """A record's side of a comparison."""
     data, last = plain_payload(raw.payload), bool(raw.flags & FLAG_LAST)
     return Side(raw.cause, raw.actor, raw.tag, data, raw.episode, raw.mono_ns, raw.wall_ns, last)
-
-
-# Where two records differ: a part of the envelope, or a field of the event. For digests and checkpoints, the
-# actor and the field of its state.
 
 
 _encode = msgspec.msgpack.Encoder().encode
 
 
 class Side(msgspec.Struct, frozen=True):
-    """One side of a comparison: a record, its data as plain values. Type "": no record.
-
-    ``mono_ns`` and ``wall_ns`` are its stamps, ``last``: it ends its step.
-    """
+    """A record, its data as plain values. Type "": no record. ``last``: it ends its step."""
 
     cause: int
     actor: str
@@ -280,12 +264,9 @@ NO_RECORD = Side(0, "", "", None, 0)
 
 
 def first_difference(produced: Side, recorded: Side) -> str:
-    """A part of the envelope, else a field of the event; ``actor field`` for a digest of states.
-
-    ``time``: a decision carries its fact's stamps. ``last``: it ends the step, or does not.
-    """
-    # The envelope before the data: fields of two types are not comparable. The time before the data: no logic
-    # decides it, so a difference proves an edit.
+    """A part of the envelope, else a field of the event; ``actor field`` for a digest of states."""
+    # The envelope first: fields of two types are not comparable. The time before the data: no logic decides
+    # it, so a difference proves an edit.
     for name in ("type", "actor", "cause", "episode"):
         if getattr(produced, name) != getattr(recorded, name):
             return name
@@ -296,16 +277,12 @@ def first_difference(produced: Side, recorded: Side) -> str:
 
 
 def _data_field(produced: Side, recorded: Side) -> str:
-    """The first different field of the events; "" for none.
-
-    Of two digests: the actor with the different state, and its field; the actor alone, if only one digest has
-    it.
-    """
+    """Empty for none. For two digests: the actor with the different state, and its field if both have it."""
     if not isinstance(recorded.data, dict) or not isinstance(produced.data, dict):
         return "data"
     if recorded.type != StatesDigest.__name__ or recorded.data == produced.data:
         names = {**recorded.data, **produced.data}
-        # An edited payload may have a key that is no text, or an empty one: name it all the same.
+        # An edited payload may have a key that is empty, or no text.
         differing = (name for name in names if recorded.data.get(name) != produced.data.get(name))
         return next((str(name) or "data" for name in differing), "")
     there, here = recorded.data.get("actors", {}), produced.data.get("actors", {})
@@ -320,9 +297,8 @@ def _data_field(produced: Side, recorded: Side) -> str:
 
 
 def without_new_blank_actors(mine: Checkpoint, recorded: Checkpoint) -> Checkpoint:
-    """``mine`` without unchanged singletons that the writer did not have yet.
-
-    A new actor changes no older journal: a start from the recorded checkpoint gives it the default state too.
+    """``mine`` without actors in their default state that the writer did not have yet: a start from the
+    recorded checkpoint gives a new actor that state too.
     """
     there = {(kept.actor, kept.subject): None for kept in recorded.actors}
     actors = []
@@ -335,10 +311,8 @@ def without_new_blank_actors(mine: Checkpoint, recorded: Checkpoint) -> Checkpoi
 
 
 def checkpoints_alike(recorded: Checkpoint, mine: Checkpoint) -> bool:
-    """The same values in the same order, whatever the form of a map's length.
-
-    A struct of more than 15 fields has a longer head, also without most of them: a state with new fields has
-    other bytes and the same values.
+    """The same values in the same order. Their bytes may differ: MessagePack's head of a struct with more
+    than 15 fields is longer, even if most fields are left out, so new fields change a state's bytes.
     """
     if len(recorded.actors) != len(mine.actors):
         return False
@@ -353,7 +327,7 @@ def checkpoints_alike(recorded: Checkpoint, mine: Checkpoint) -> bool:
 def checkpoint_field(recorded: Checkpoint, mine: Checkpoint) -> str:
     """The first actor with a different state, and its first different field."""
     for theirs, ours in zip(recorded.actors, mine.actors, strict=False):
-        # As plain values: the recorded bytes need not fit this version's type.
+        # Plain values: the recorded bytes need not fit this version's type.
         kept, made = msgspec.msgpack.decode(theirs.state), msgspec.msgpack.decode(ours.state)
         labels = [(each.actor, each.subject, each.failed) for each in (theirs, ours)]
         if labels[0] != labels[1] or not same_value(kept, made):
@@ -362,18 +336,13 @@ def checkpoint_field(recorded: Checkpoint, mine: Checkpoint) -> str:
     return "actors" if len(recorded.actors) != len(mine.actors) else "open orders"
 
 
-# Two plain values side by side: their differences, down to the innermost part. A field at its default is
-# missing: None here.
-
-
-#: If a list's length changed by more, show the lists and not each element.
+#: Longer lists are shown whole.
 ELEMENTS_MAX = 64
 
 
 class ValueChange(msgspec.Struct, frozen=True):
-    """One part by its path (``downs[0].phase``), as recorded or before, and as produced or after.
-
-    None: missing.
+    """One part by its path (``downs[0].phase``), as recorded or before, and as produced or after. None:
+    missing, or a field at its default.
     """
 
     path: str
@@ -382,7 +351,7 @@ class ValueChange(msgspec.Struct, frozen=True):
 
 
 def same_value(left: Any, right: Any) -> bool:
-    """Equal, and of one type all the way down: 1, true and 1.0 are three values in MessagePack."""
+    """Also of the same types: 1, true and 1.0 are three values in MessagePack."""
     if type(left) is not type(right):
         return False
     if isinstance(left, dict):
@@ -395,7 +364,7 @@ def same_value(left: Any, right: Any) -> bool:
 
 
 def value_changes(left: Any, right: Any, path: str = "") -> Iterator[ValueChange]:
-    """The different parts, in the order of the left side, then those of the right side alone."""
+    """In the order of the left side, then the parts of the right side alone."""
     lists = isinstance(left, list | tuple) and isinstance(right, list | tuple)
     if isinstance(left, dict) and isinstance(right, dict):
         for name in {**left, **right}:

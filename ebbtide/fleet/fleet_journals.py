@@ -1,5 +1,4 @@
-"""Which objects of a store are one journal: planned by their names, with one LIST and no GET. Then opened, to
-find full ids, and objects whose content contradicts their name.
+"""Which objects of a store are one journal: first by their names, with one LIST and no GET, then by content.
 
 A store grants each node its prefix, so below ``v1/`` a name is an identity. In plain folders every writer is
 trusted.
@@ -38,13 +37,13 @@ from ebbtide.memory import WORKER_BYTES_MAX, MemoryWatch, too_large_text
 from ebbtide.replay.journal_library import Journal, utc
 from ebbtide.shipping.shipping_destination import LAYOUT
 
-# --- stores by their URLs; a plain path is a folder --------------------------------------------
+# --- stores by their URLs; a plain path is a folder ---
 
 _CREDENTIALS = re.compile(r"(?i)(key|token|secret|signature|sig|password|credential)[^=&]*=")
 
 
 class BadUrl(ValueError):
-    """The URL names no known store, or holds credentials. With the cure."""
+    """The URL names no known store, or holds credentials. Its text has the cure."""
 
 
 #: Problems of the reading program, not of a journal.
@@ -56,7 +55,7 @@ class StoreFailed(Exception):
 
 
 class BadName(StoreFailed):
-    """The client's list ends at a name with `//`, `..` or a control character."""
+    """A name with `//`, `..` or a control character ends the client's list."""
 
 
 def store_url(place: str) -> str:
@@ -71,7 +70,7 @@ def store_url(place: str) -> str:
             f"{parts.scheme}:// names no bucket: write s3://BUCKET/PREFIX, and the server's address into"
             " AWS_ENDPOINT_URL (AWS_ALLOW_HTTP=true without TLS)"
         )
-    # Engines log URLs, and all users of the machine see a command line.
+    # Engines log URLs, and all users of a machine see its command lines.
     if "@" in parts.netloc or _CREDENTIALS.search(parts.query):
         raise BadUrl(
             f"the URL of {parts.scheme}://{parts.hostname or ''} holds credentials: leave them out, and give"
@@ -110,7 +109,7 @@ def place_name(url: str) -> str:
     return unquote(parts.path) if parts.scheme == "file" else url
 
 
-#: A longer text is a dump of the client's values, or an answer's body. The status is behind URLs.
+#: The rest is a dump of the client's values, or an answer's body. The status comes after URLs.
 _CLIENT_CHARACTERS_MAX, _STATUS_CHARACTERS_MAX = 300, 8192
 _STATUS = re.compile(r"status code: (\d{3})")
 
@@ -121,21 +120,21 @@ def in_a_line(error: Exception) -> str:
     return status + " ".join(said.partition("\n\nDebug source")[0].split())[:_CLIENT_CHARACTERS_MAX]
 
 
-#: Memory for one answer: a range has 4 MiB, a part of a list less than 2. The client keeps the whole body of
-#: an error, and copies it.
+#: Memory for one answer: a range has 4 MiB, a part of a list less than 2. The client keeps and copies the
+#: whole body of an error.
 ANSWER_BYTES_MAX = 16 << 20
 LOOK_SECONDS, STATUS_SECONDS_MAX = 0.01, 5.0
 
 
 @cache
 def _runner() -> asyncio.Runner:
-    # Another library of the process may have set a policy, whose loop works in one thread only.
+    # The loop of another library's policy may work in one thread only.
     return asyncio.Runner(loop_factory=asyncio.SelectorEventLoop)
 
 
 def answer_of(url: str, path: str, ask: Callable[[], Any]) -> Any:
-    """From the store at ``url``: an object at ``path``, or a list without one. From a folder at once: a loop
-    of events costs milliseconds. Raises StoreFailed.
+    """From the store at ``url``: an object at ``path``, or a list without one. A folder answers without an
+    event loop, which costs milliseconds. Raises StoreFailed.
     """
     import obstore
 
@@ -152,7 +151,7 @@ def answer_of(url: str, path: str, ask: Callable[[], Any]) -> Any:
 
 
 async def _bounded(ask: Callable[[], Awaitable[Any]]) -> Any:
-    """Raises MemoryError. The client stops a request that is cancelled."""
+    """Raises MemoryError. A cancel stops the client's request."""
     watch = MemoryWatch(ANSWER_BYTES_MAX)
     asked = asyncio.ensure_future(ask())
     try:
@@ -164,7 +163,7 @@ async def _bounded(ask: Callable[[], Awaitable[Any]]) -> Any:
 
 
 def _status_text(url: str, path: str) -> str:
-    """By a second request: the client reports a status only after the whole body."""
+    """By a second request, because the client reports a status only after the whole body."""
     import obstore
 
     found = ["an answer"]
@@ -179,33 +178,33 @@ def _status_text(url: str, path: str) -> str:
 
     sign = partial(obstore.sign_async, store(url), "GET", path, timedelta(minutes=1))
     with suppress(OSError, ValueError, MemoryError, obstore.exceptions.BaseError):
-        # A line of headers may take for ever.
+        # `urlopen`'s timeout does not end a slow line of headers.
         asking = Thread(target=ask, args=(_runner().run(_bounded(sign)),), daemon=True)
         asking.start()
         asking.join(STATUS_SECONDS_MAX)
     return found[-1]
 
 
-# --- planned -----------------------------------------------------------------------------------
+# --- planned ---
 
 #: Digits of a journal's id in its objects' names.
 ID_BEGIN = 8
 _NAME = re.compile(r"([0-9]{10})-([0-9a-f]{8})(?:-([0-9a-f]{64})(\.redacted)?)?\.ebj")
 #: The folder of a shipped object, below `LAYOUT`.
 _SHIPPED = re.compile(r"cluster=([^/]+)/node=([^/]+)/journal=([0-9a-f]{32})")
-#: The end of a URL that names a part of a store with shipped objects.
+#: The end of a URL that names a part of shipped objects.
 _PART = re.compile(rf"(?:^|/){LAYOUT}(/cluster=[^/]+(?:/node=[^/]+(?:/journal=[^/]+)?)?)?/*$")
-#: Of one node: a plan is kept in memory, and a node's credentials may put any number. In ten years a node
-#: ships some thousands.
+#: Of one node, whose credentials can put any number: a plan stays in memory. In ten years a node ships some
+#: thousands.
 NODE_OBJECTS_MAX = 16_384
 #: No node ships a larger segment.
 OBJECT_BYTES_MAX = 64 << 20
-#: Of one node: a plan is kept in memory.
+#: Of one node: a plan stays in memory.
 REFUSED_SHOWN_MAX = 8
 
 
 class File(NamedTuple):
-    """An object. ``name``: for the journal's reader. ``sha256``, ``redacted``: from the object's name."""
+    """``name``: for the journal's reader. ``sha256``, ``redacted``: from the object's name."""
 
     name: str
     path: str
@@ -220,7 +219,7 @@ class File(NamedTuple):
 
 
 class Key(NamedTuple):
-    """Of a shipped object's path."""
+    """From a shipped object's path."""
 
     cluster: str
     node: str
@@ -230,9 +229,9 @@ class Key(NamedTuple):
 class Ref(NamedTuple):
     """The objects that may be one journal, by their names alone.
 
-    ``key``: None for plain folders. There two journals may share the first eight digits of their ids:
-    `open_journals` separates these. Without ``files`` it is a place whose objects are not used, and ``error``
-    says why.
+    ``key`` None: a plain folder. There two journals may have the same first eight digits of their ids:
+    `open_journals` separates them. Without ``files`` the objects of ``folder`` are not used; ``error`` says
+    why.
     """
 
     url: str
@@ -258,15 +257,14 @@ def folder_of(path: str) -> str:
 
 @cache
 def _part_of(url: str) -> str | None:
-    """Where the URL itself is below `LAYOUT`, with a slash at its end; None: it is not."""
+    """The URL's own path below `LAYOUT`, with a slash at its end; None: it is not below."""
     match = _PART.search(unquote(urlsplit(url).path))
     return f"{match[1] or ''}/".lstrip("/") if match else None
 
 
 def _shipped_path(url: str, path: str) -> str | None:
-    """Below the `LAYOUT` of the URL, else the first one of the path; None: a plain folder's.
-
-    A node can put only below it.
+    """Below the URL's `LAYOUT`, else below the path's first one; None: in a plain folder. A node can put only
+    below it.
     """
     part = _part_of(url)
     if part is not None:
@@ -276,18 +274,18 @@ def _shipped_path(url: str, path: str) -> str | None:
 
 
 def _key_of(shipped_path: str) -> Key | None:
-    """None: not as `shipping_destination.object_key` makes it."""
+    """None: `shipping_destination.object_key` does not make such a path."""
     folder, _, name = shipped_path.rpartition("/")
     match, named = _SHIPPED.fullmatch(folder), _NAME.fullmatch(name)
     if not match or not named or not named[3] or not match[3].startswith(named[2]):
         return None
     key = Key(unquote(match[1]), unquote(match[2]), match[3])
-    # Two spellings of one name would be two prefixes of one node.
+    # With two spellings of its name one node would have two prefixes.
     return key if (quote(key.cluster, safe=""), quote(key.node, safe="")) == match.group(1, 2) else None
 
 
 def journals(url: str) -> list[Ref]:
-    """All below ``url`` by one LIST, in the order of their folders. Raises BadUrl, StoreFailed."""
+    """In the order of their folders. Raises BadUrl, StoreFailed."""
     url = store_url(url)
     if url.startswith("file://"):
         if not isdir(place_name(url)):
@@ -303,7 +301,7 @@ def journals(url: str) -> list[Ref]:
 
 
 def _by_node(url: str, folder: str | None, broken: list[Ref]) -> Iterator[Any]:
-    """A node's credentials can put any name below its prefix: the list of each node ends by itself."""
+    """One list for each node, because a node's credentials can put a bad name below its prefix."""
     import obstore
 
     found = answer_of(url, "", partial(obstore.list_with_delimiter_async, store(url), folder))
@@ -319,7 +317,7 @@ def _by_node(url: str, folder: str | None, broken: list[Ref]) -> Iterator[Any]:
 
 
 def listed(url: str, folder: str | None = None) -> Iterator[Any]:
-    """The objects of a store, as `plan` takes them. Raises BadUrl, StoreFailed."""
+    """As `plan` takes them. Raises BadUrl, StoreFailed."""
     import obstore
 
     parts = aiter(obstore.list(store(url), prefix=folder, chunk_size=1000))
@@ -327,13 +325,13 @@ def listed(url: str, folder: str | None = None) -> Iterator[Any]:
 
 
 def _plan_folders(url: str) -> list[Ref]:
-    """As `plan`. What cannot be read, and each symbolic link to a folder around it, is a `Ref` with an
-    ``error``: the client's listing would end there.
+    """An unreadable path, or a symbolic link to a folder around it, is a `Ref` with an ``error``: the
+    client's listing would end there.
     """
     root = place_name(url)
     found: list[dict[str, Any]] = []
     broken: list[Ref] = []
-    #: Behind links: once each, because links to links multiply.
+    #: Targets of links, once each: links to links multiply.
     seen = set[str]()
 
     def refuse(path: str, error: str) -> None:
@@ -362,7 +360,7 @@ def _plan_folders(url: str) -> list[Ref]:
             except OSError as error:
                 unreadable(error)
                 continue
-            # Reading a pipe would wait for its writer.
+            # A pipe's reader would wait for its writer.
             if S_ISREG(told.st_mode):
                 path = os.path.relpath(join(folder, name), root)
                 found.append({"path": path, "size": told.st_size, "last_modified": utc(told.st_mtime_ns)})
@@ -376,7 +374,7 @@ def _order(ref: Ref) -> str:
 def plan(url: str, listed: Iterable[Any]) -> list[Ref]:
     """From a listing with ``path``, ``size`` and ``last_modified``."""
     found: dict[Key | str, list[File]] = defaultdict(list)
-    #: By cluster and node: how many objects, and the first ones that are refused.
+    #: By cluster and node: its objects' number, and the first refused ones.
     counts, refused = Counter[str](), defaultdict[str, list[Ref]](list)
     for info in listed:
         path, size = info["path"], info["size"]
@@ -396,7 +394,7 @@ def plan(url: str, listed: Iterable[Any]) -> list[Ref]:
             # Some clients make empty objects for folders.
             if why and (size or match) and len(refused[place]) < REFUSED_SHOWN_MAX:
                 refused[place].append(Ref(url, path, (), f"refused: {why}"))
-        # An empty file is a segment before its first byte, but a name with a hash had bytes.
+        # An empty file is a segment before its first byte, but an object with a hash in its name had bytes.
         if match and of and (size or match[3]):
             moment = info["last_modified"]
             modified_ns = int(moment.timestamp()) * NS_PER_SECOND + moment.microsecond * 1000
@@ -419,7 +417,7 @@ HasBytesT = TypeVar("HasBytesT", bound=HasBytes)
 
 
 def bins(refs: Sequence[HasBytesT], bytes_max: int = 32 << 20, count_max: int = 500) -> list[list[HasBytesT]]:
-    """Small journals together, in order, and each whole."""
+    """Small journals together, in order, each in one bin."""
     made: list[list[HasBytesT]] = []
     room = 0
     for ref in refs:
@@ -432,20 +430,20 @@ def bins(refs: Sequence[HasBytesT], bytes_max: int = 32 << 20, count_max: int = 
 
 
 def location_of(ref: Ref, folder: str | None = None) -> str:
-    """For people, and a folder's for ``--journal``."""
+    """For people; a folder's location also for ``--journal``."""
     return f"{place_name(ref.url).rstrip('/')}/{ref.folder if folder is None else folder}".rstrip("/")
 
 
-# --- opened ------------------------------------------------------------------------------------
+# --- opened ---
 
 
 EpisodeRecordT = TypeVar("EpisodeRecordT", bound=EpisodeRecord)
 
-#: Cached of one journal: the oldest blocks go first.
+#: For one journal: the oldest blocks go first.
 KEPT_BYTES_MAX = 16 << 20
-#: A segment has some MiB: most are one range.
+#: Most segments are one range.
 RANGE_BYTES = 4 << 20
-#: For rows that do not depend on the reading machine.
+#: Rows must not depend on the reading machine.
 ELSEWHERE = "another machine"
 
 
@@ -498,9 +496,9 @@ class StoreSource:
 
 
 class Opened(NamedTuple):
-    """``id``: 32 digits, or eight without a header and a path. ``node``: from the header, or from the path of
-    a redacted one. ``lies``: objects whose content contradicts their name; they are not used. ``error``: why
-    it could not be read.
+    """``id``: 32 digits, or eight without a header and a shipped path. ``node``: from the header, or from a
+    shipped path. ``lies``: unused objects whose content contradicts their name. ``error``: why it could not
+    be read.
     """
 
     id: str
@@ -518,8 +516,8 @@ class Opened(NamedTuple):
 
     @property
     def names_node(self) -> bool:
-        """Its name decides: a header inside may name another node. A redacted segment is a journal of its
-        own.
+        """Its name decides, not a header, which may name another node. Redacted segments are journals of
+        their own.
         """
         return bool(self.cluster) or any(file.redacted for file in self.files)
 
@@ -575,7 +573,7 @@ def _open(ref: Ref) -> Iterator[Opened]:
             ours[journal_id].append(file)
         else:
             nameless.append(file)
-    # Without a header it belongs to the journal in its folder, else to the first one.
+    # An object without a header belongs to the journal in its folder, else to the first journal.
     for file in nameless:
         beside = [
             each for each in ours if any(folder_of(of.path) == folder_of(file.path) for of in ours[each])
@@ -596,9 +594,9 @@ def _open(ref: Ref) -> Iterator[Opened]:
 
 
 def _look(file: File, key: Key | None, reader: _Reader) -> tuple[str, str, str]:
-    """Id and node from its header, empty without one; and a contradiction, or empty.
+    """Id and node from its header, and a contradiction; each may be empty.
 
-    A redacted object's node comes from its path: the store grants the right to write there by it.
+    A redacted object's node comes from its path, where only this node may write.
     """
     if file.sha256:
         digest = sha256()
@@ -614,19 +612,19 @@ def _look(file: File, key: Key | None, reader: _Reader) -> tuple[str, str, str]:
     except (DamagedHeader, IncompatibleHeader):
         return "", "", ""
     journal_id, node = header.journal_id.hex(), header.identity.node
-    # Pseudonyms have a ~, names of nodes do not.
+    # Pseudonyms have a ~, nodes' names do not.
     if file.redacted and node and "~" not in node:
         return journal_id, node, f"{file.path}: it is not redacted, its header is of node {node}"
     if file.redacted and key is not None:
         node = key.node
     if key is not None and (key.journal, key.node) != (journal_id, node):
         return journal_id, node, f"{file.path}: its header is of journal {journal_id} of node {node}"
-    # In a folder the reader itself reports a wrong name.
+    # In a folder the journal's reader reports a wrong name.
     return (journal_id, node, "") if journal_id.startswith(file.id_begin) else ("", "", "")
 
 
 def _sources(ref: Ref, files: Sequence[File], reader: _Reader) -> Iterator[StoreSource]:
-    """One a folder, and one more for a second object of one name."""
+    """One for each folder, and one more for a second object of one name."""
     groups: dict[tuple[str, int], list[File]] = defaultdict(list)
     seen: dict[tuple[str, str], int] = defaultdict(int)
     for file in files:

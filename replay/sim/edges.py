@@ -1,8 +1,7 @@
-"""The daemon's edges onto the modelled node: a script for each order.
+"""The daemon's edges onto the modelled node: a script for each order reports the real edge's facts.
 
-They report the facts of the real edges, in the same order. `simulate` runs the scripts in virtual time
-(`replay.sim.loop`), the tests' world as tasks of the real runner. Latencies are drawn in microseconds, in the
-scripts' order: an added or moved draw changes the run of a seed.
+`simulate` runs the scripts in virtual time (`replay.sim.loop`), the tests' world as tasks of the real runner.
+Scripts draw latencies in microseconds: an added or moved draw changes the run of a seed.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from ebbtide.replay.sim.scenario import Draws
 class DaemonProcess(Protocol):
     @property
     def number(self) -> int:
-        """Over all boots: the holder of its lock, and its life in the world log."""
+        """In all boots: the holder of its lock, and its life in the world log."""
 
     @property
     def alive(self) -> bool: ...
@@ -47,7 +46,7 @@ class DaemonProcess(Protocol):
         """Run a script without an order while this process lives."""
 
     def end_order(self, key: str, outcome: Outcome) -> object:
-        """End another order, whatever its script waits for."""
+        """End another order, even if its script waits."""
 
 
 class SimulatedEdge:
@@ -57,7 +56,7 @@ class SimulatedEdge:
         self._daemon, self._node, self._draws = daemon, node, draws
 
     def adopt(self, order: Order, draws: Draws) -> Script | None:
-        """An earlier process's order: repeat it if that is allowed, or end it unknown."""
+        """None: an earlier process's order ends unknown."""
         return self.table[type(order)](order, False) if draws.chance(1, 2) else None
 
     def _draw_ns(self, low_us: int, high_us: int) -> int:
@@ -69,26 +68,26 @@ class SimulatedEdge:
         self._node.log.note(what, uid, container, detail, life=self._daemon.number, late=late)
 
 
-# --- logind --------------------------------------------------------------------------------------
+# --- logind ---
 #
-# Subscribe, lock, read: then the signal, the refused lock or the property shows a shutdown that begins in
-# between.
+# Subscribe, lock, read, in this order: then the signal, the refused lock or the property shows a shutdown
+# that begins in between.
 
 
-#: The file that overrides our drop-in.
+#: It overrides our drop-in.
 OTHERS_PATH = "/etc/systemd/logind.conf.d/zz-site.conf"
 
-#: Of one look, if signals come meanwhile.
+#: In one look, while signals come.
 READS_MAX = 5
 
 
 class LogindEdge(SimulatedEdge):
-    """One process's connection. ``preparing``: last known."""
+    """One process's connection. ``preparing``: as last seen."""
 
     def __init__(self, daemon: DaemonProcess, node: sim_node.SimulatedNode, draws: Draws) -> None:
         super().__init__(daemon, node, draws)
         self.preparing, self._owner, self._connected = False, "", False
-        #: Whether a signal waits that overtakes a read.
+        #: A signal waits, and makes a read obsolete.
         self.overtaken: Callable[[], bool] = lambda: False
         if simulated_logind.STORE in node.logind.holders:
             node.logind.duplicate(daemon.number)
@@ -104,10 +103,10 @@ class LogindEdge(SimulatedEdge):
         """Repeats no order: the lock itself shows its outcome."""
         return None
 
-    # --- listening -----------------------------------------------------------------------------
+    # --- listening ---
 
     def hear(self, signal: simulated_logind.BusSignal) -> Watching:
-        """A new owner of the name may not know the shutdown that the last one began."""
+        """A new owner of the name may not know its predecessor's shutdown."""
         if isinstance(signal, simulated_logind.ShutdownSignal):
             yield self._draw_ns(100, 2000)
             self.preparing, self._owner = signal.active, signal.owner
@@ -121,7 +120,6 @@ class LogindEdge(SimulatedEdge):
             yield from self.look()
 
     def look(self) -> Watching:
-        """Read again; report a change."""
         yield self._draw_ns(300, 3000)
         logind = self._node.logind
         found = (logind.preparing, logind.owner)
@@ -130,7 +128,7 @@ class LogindEdge(SimulatedEdge):
             self.preparing, self._owner = found
             yield facts.PreparingRead(preparing=found[0], owner=found[1])
 
-    # --- effects -------------------------------------------------------------------------------
+    # --- effects ---
 
     def _arm(self, order: decisions.Arm, late: bool) -> Script:
         logind, number = self._node.logind, self._daemon.number
@@ -177,7 +175,7 @@ class LogindEdge(SimulatedEdge):
         return sim_node.KUBELET in self._node.logind.holders
 
     def _give_back(self, order: decisions.Disarm | decisions.ReleaseLock, late: bool) -> Script:
-        """The store's copy first, then ours: the last one closed releases the lock."""
+        """Close the store's copy first: the last close releases the lock."""
         yield self._draw_ns(100, 3000)
         self._node.logind.close(simulated_logind.STORE)
         yield TOUCH
@@ -186,7 +184,7 @@ class LogindEdge(SimulatedEdge):
         return Outcome()
 
     def _change(self, ours_ns: int | None, late: bool) -> Script:
-        """``ours_ns`` None: remove our file. logind obeys late, whether this daemon lives or not."""
+        """None: remove our file. logind obeys late, also after this daemon's end."""
         logind, slow_ns = self._node.logind, self._node.faults.late_grant_ns
         yield self._draw_ns(300, 3000)
         try:
@@ -207,14 +205,12 @@ class LogindEdge(SimulatedEdge):
         return Outcome("failed", "another file is read after ours")
 
 
-# --- the container runtime -----------------------------------------------------------------------
-#
-# The plan has the orders that it refuses, and its extra latency.
+# --- the container runtime ---
 
 UNKNOWN_CONTAINER = "no such container is known here"
 
-# The real edge's bounds for a hung runtime (`actors.edges.cri`): until it is recorded as away, at the signal,
-# for a stop, for a refreshed list, and for SIGKILL.
+# The real edge's bounds for a hung runtime (`actors.edges.cri`): until it counts as away, the same at the
+# signal, for a stop, for a refreshed list, for SIGKILL.
 AWAY_NS, ASKED_NS, HEARD_NS, DOUBT_NS, KILL_NS = 3000 * MS, 1000 * MS, 2100 * MS, 2000 * MS, 2000 * MS
 
 
@@ -232,14 +228,14 @@ HOOK_FAILURES: dict[str, Outcome] = {
 }
 
 
-#: How long a slow kubelet takes to stop: pods end and start again meanwhile.
+#: A slow kubelet's stop: meanwhile pods end and start again.
 KUBELET_SLOW_NS = 3000 * MS
-#: By then a look has reported the exits that it found.
+#: A look's slowest report of an exit.
 LATEST_EXIT_NS = 4 * MS
 
 
 class RuntimeEdge(SimulatedEdge):
-    #: A runtime keeps the exit codes of all containers, a daemon that is the runtime its own children's.
+    #: A runtime keeps the exit codes of all containers. A daemon that is the runtime has its children's only.
     KEEPS_EXITS: ClassVar[bool] = True
 
     def __init__(self, daemon: DaemonProcess, node: sim_node.SimulatedNode, draws: Draws) -> None:
@@ -259,7 +255,7 @@ class RuntimeEdge(SimulatedEdge):
             decisions.TakeAutopsy: self._take_autopsy,
         }
 
-    # --- watching ------------------------------------------------------------------------------
+    # --- watching ---
 
     def _exited(self, box: sim_node.SimulatedContainer, *, unseen: bool = False) -> None:
         if self._daemon.alive:
@@ -274,18 +270,16 @@ class RuntimeEdge(SimulatedEdge):
             self._daemon.report(self._draw_ns(50, 3000), exited)
 
     def look(self, recorded: Mapping[tuple[str, str], int]) -> None:
-        """Report unobserved ends. ``recorded``: how many exits were reported before."""
+        """Report unseen ends. ``recorded``: how many exits were reported before."""
         for box in self._pods.every:
             if box.phase == "exited" and recorded.get((box.uid, box.name), 0) <= box.attempt:
                 self._exited(box, unseen=True)
 
     def _restarted(self, box: sim_node.SimulatedContainer) -> None:
-        """The kubelet has restarted a container whose exit was reported; the next look sees it."""
         if self._daemon.alive and self._node.timer.now_ns < self._late_until_ns:
             self._daemon.watch(self._tell_restarted(box))
 
     def _look_again(self) -> None:
-        """The runtime answers again."""
         for at in list(self._pods.meant):
             self._restarted(self._pods.boxes[at])
 
@@ -295,7 +289,7 @@ class RuntimeEdge(SimulatedEdge):
             yield from self._joined_again(box)
 
     def _joined_again(self, box: sim_node.SimulatedContainer) -> Iterator[facts.PodJoined]:
-        """Once. From then on orders mean all running containers of its pod."""
+        """From now on orders mean all running containers of its pod."""
         if (box.uid, box.name) in self._pods.meant:
             for each in self._pods.of(box.uid):
                 self._pods.meant.pop((each.uid, each.name), None)
@@ -305,7 +299,7 @@ class RuntimeEdge(SimulatedEdge):
         pod = self._pods.plans[uid].pod
         boxes = self._shown(uid, away)
         exited = [box.name for box in boxes if box.phase == "exited"]
-        # A running pod is its manifest; most pods are never copied.
+        # Most pods are never copied: a running pod is as its manifest says.
         if exited or pod.deletion is not None:
             over = [box.name for box in boxes if any(hook.ended for hook in box.hooks.values())]
             containers = [
@@ -316,29 +310,27 @@ class RuntimeEdge(SimulatedEdge):
         return pod
 
     def _shown(self, uid: str, away: bool) -> list[sim_node.SimulatedContainer]:
-        """As last seen if the runtime is ``away``: without later restarts."""
+        """If the runtime is ``away``, without restarts that came later."""
         boxes = self._pods.of(uid)
         return [self._pods.meant.get((box.uid, box.name), box) for box in boxes] if away else boxes
 
     def joined(self, pod: Pod) -> None:
-        """The kubelet has started a pod. Only a shutdown that asked for late pods reports it."""
+        """The daemon reports a pod's start only in a shutdown that asked for late pods."""
         if self._daemon.alive and self._node.timer.now_ns < self._late_until_ns:
             self._daemon.watch(self._tell_joined(pod.uid))
 
     def _tell_joined(self, uid: str) -> Watching:
-        """By a look after its start, without the containers that have ended by then."""
         yield self._draw_ns(1000, 500_000)
         if not self._pods.over(uid):
             yield facts.PodJoined(pod=self._as_it_is(uid))
 
     def appeared(self, pod: Pod) -> None:
-        """A pod was assigned to this node."""
         if self._daemon.alive and pod.uid not in self._reported:
             self._reported[pod.uid] = None
             self._note("appeared", pod.uid)
             self._daemon.report(self._draw_ns(50, 3000), facts.PodAppeared(pod=pod))
 
-    # --- effects -------------------------------------------------------------------------------
+    # --- effects ---
 
     def _take_inventory(self, order: decisions.TakeInventory, late: bool) -> Script:
         self._late_until_ns = max(self._late_until_ns, order.late_until_ns)
@@ -348,7 +340,7 @@ class RuntimeEdge(SimulatedEdge):
             word_ns = min(word_ns, order.priorities_by_ns - self._node.timer.now_ns)
         if not order.refresh and self._node.untold == sim_node.NOT_LISTED_YET and word_ns > 0:
             yield Until(self._node.told, word_ns)
-        # Do not ask a runtime that is recorded as away: report the last list.
+        # The edge does not ask a runtime that is away: it reports its last list.
         away_ns = away_at_ns(self._node.runtime)
         away = order.refresh and away_ns is not None and self._node.timer.now_ns >= away_ns
         if order.refresh and self._node.runtime.hung and not away:
@@ -381,7 +373,7 @@ class RuntimeEdge(SimulatedEdge):
         return Outcome()
 
     def _as_labels_say(self, pod: Pod) -> Pod:
-        """As the runtime's labels have it; a static pod's manifest has the rest."""
+        """The runtime's labels know less, except of a static pod, which has a manifest."""
         if pod.static:
             return pod
         made = tuple(replace(each, sidecar=False) for each in pod.containers)
@@ -419,16 +411,14 @@ class RuntimeEdge(SimulatedEdge):
         return Outcome()
 
     def _without_runtime(self, box: sim_node.SimulatedContainer) -> bool:
-        """Only a hung runtime could signal it."""
         return self._node.runtime.hung and self._node.runtime.hides(box)
 
     def _signal_late(self, box: sim_node.SimulatedContainer, late: bool) -> None:
-        """A runtime that wakes up reads its calls, if the caller lives."""
+        """A runtime that wakes up reads the calls of living callers."""
         if self._daemon.alive:
             self._pods.signal(box, self._daemon.number, late)
 
     def _kill(self, order: decisions.KillContainer, late: bool) -> Script:
-        """Done when the signal is sent; the exit is its own fact."""
         box = self._find(order.uid, order.container)
         if box is None:
             return Outcome("failed", UNKNOWN_CONTAINER)
@@ -464,7 +454,7 @@ class RuntimeEdge(SimulatedEdge):
         yield facts.AutopsyTaken(uid=order.uid, container=order.container, processes=(report,))
         return Outcome()
 
-    # --- hooks ---------------------------------------------------------------------------------
+    # --- hooks ---
 
     def _run_hook(self, order: decisions.RunHook, late: bool) -> Script:
         box = self._find(order.uid, order.container)
@@ -472,7 +462,7 @@ class RuntimeEdge(SimulatedEdge):
             return Outcome("failed", "the container does not run")
         away_ns = away_at_ns(self._node.runtime)
         if away_ns is not None and self._hook_kind(order) == "exec":
-            # Orders that wait until it is recorded as away are not begun.
+            # An order that waits until the runtime is away is not begun.
             left_ns = max(0, away_ns - self._node.timer.now_ns)
             yield Until(self._node.runtime.waiting, min(left_ns, order.timeout_ns))
             if self._node.runtime.hung or box.phase != "running":
@@ -481,10 +471,10 @@ class RuntimeEdge(SimulatedEdge):
         return (yield from self._follow(order, box, hook))
 
     def adopt(self, order: Order, draws: Draws) -> Script | None:
-        """Follows a running exec hook. The outcome of a request or an ended hook is unknown."""
+        """Follows a running exec hook. A request or an ended hook is unknown."""
         if not isinstance(order, decisions.RunHook):
             again = super().adopt(order, draws)
-            # The runtime's edge leaves a stop signal to the core, which repeats it once.
+            # The core repeats a stop signal once.
             return None if self._node.faults.mode and isinstance(order, decisions.SendSignal) else again
         box = self._find(order.uid, order.container)
         hook = box.hooks.get(order.key) if box is not None else None
@@ -495,7 +485,7 @@ class RuntimeEdge(SimulatedEdge):
     def _follow(
         self, order: decisions.RunHook, box: sim_node.SimulatedContainer, hook: sim_node.HookProcess
     ) -> Script:
-        """Cancelled or out of time, its process is killed; it outlives a daemon that dies."""
+        """A cancel or a timeout kills its process. It outlives a daemon that dies."""
         try:
             yield Until(hook.followers, order.timeout_ns)
         except EffectCancelled:
@@ -513,11 +503,9 @@ class RuntimeEdge(SimulatedEdge):
         return next(each.hook.kind for each in containers if each.name == order.container and each.hook)
 
 
-# --- beyond the network --------------------------------------------------------------------------
-#
-# The API server shows the node and its pods to the cluster, late, or never.
+# --- beyond the network ---
 
-#: Longer than any boot: a permanently hung server.
+#: Longer than any boot.
 WHILE_HUNG_NS = 3600 * NS_PER_SECOND
 
 
@@ -533,7 +521,7 @@ class ApiServerEdge(SimulatedEdge):
         }
 
     def _call(self, order: decisions.AnnounceNode | decisions.DeliverStatuses, late: bool) -> Script:
-        """A call without an answer keeps its order open; no component waits for it beyond a bound."""
+        """A call without an answer keeps its order open."""
         faults = self._node.faults
         if faults.api == "hangs":
             yield FOREVER
@@ -563,7 +551,6 @@ class ApiServerEdge(SimulatedEdge):
             self._note("last-boot", detail=order.ending, late=late)
 
     def _flush(self, order: decisions.FlushTraces, late: bool) -> Script:
-        """It ends at its timeout, whatever the back end does."""
         takes_ns = self._draws.between(20, 250) * MS
         if self._node.faults.api == "hangs" or takes_ns > order.timeout_ns:
             yield order.timeout_ns
@@ -572,12 +559,11 @@ class ApiServerEdge(SimulatedEdge):
         return Outcome()
 
 
-# A lost API server answers no call, and its loss is noticed later. One that refuses (429, 500) takes no call.
-# An unanswered delete may have been taken.
+# A lost API server answers no call, and the daemon notices it later. A refusing one (429, 500) takes no call.
 
 KUBELET_UNIT = "kubelet.service"
 
-#: Bounds of a call, as at the real edges.
+#: The real edges' bounds of a call.
 ORDER_BOUNDS_NS: dict[type[Order], int] = {
     decisions.AnnounceNode: 60 * NS_PER_SECOND,
     decisions.PostEvent: 10 * NS_PER_SECOND,
@@ -591,35 +577,33 @@ ORDER_BOUNDS_NS: dict[type[Order], int] = {
 RETRY_NS = 500 * MS
 STATUS_POLL_NS = 100 * MS
 MOUNT_POLL_NS = 20 * MS
-#: From the last answer to the report that it is lost; where the connections stay, by the silent watch.
+#: From the server's last answer to the report of its loss; the second if connections stay and the watch is
+#: silent.
 MISSED_MS = (1500, 6000)
 SILENT_MS = (4000, 14_000)
-#: An unanswered call reports it sooner: its own wait at most, the wait of the question behind it, and the
-#: time until its loss is reported.
+#: An unanswered call reports the loss sooner: its longest wait, the wait of the question after it, the least
+#: time to the report.
 TRY_NS, LIVENESS_NS, API_AWAY_NS = 5000 * MS, 2000 * MS, 3000 * MS
 #: Between two attempts of the first list.
 LIST_AGAIN_NS = NS_PER_SECOND
-#: Kubelet health: between two questions; until silence is reported; how long the unit's first report waits
-#: for the first answer.
+#: Between two questions for the kubelet's health; until its silence is reported; the wait of the unit's first
+#: report for the first answer.
 HEALTH_MS, HEALTH_SILENT_MS, HEALTH_FIRST_MS = 1000, 3000, 300
 #: Before a hung kubelet is killed.
 KUBELET_STOP_NS = 2000 * MS
 
 
 class KubernetesEdge(ApiServerEdge):
-    """A runtime that refuses every call counts as away."""
-
     def __init__(self, daemon: DaemonProcess, node: sim_node.SimulatedNode, draws: Draws) -> None:
         super().__init__(daemon, node, draws)
         self._kubelet = node.kubelet
-        #: The key of the last announcement.
         self._announcing = ""
         node.api.turned.append(self._api_turned)
         self._runtime_away = False
         node.runtime.turned.append(self._runtime_turned)
         node.kubelet.changed.append(lambda: self._later(1, 30, self._report_kubelet))
         self._api_away = False
-        #: Recorded as silent; None: not asked yet.
+        #: None: not asked yet.
         self._kubelet_silent: bool | None = False
         node.kubelet.turned.append(self._kubelet_turned)
         self.table = {
@@ -631,10 +615,10 @@ class KubernetesEdge(ApiServerEdge):
             decisions.StartKubelet: self._start_kubelet,
         }
 
-    # --- who answers ---------------------------------------------------------------------------
+    # --- who answers ---
 
     def look(self) -> None:
-        """At the start: which of them answer."""
+        """At the start."""
         if self._kubelet.hung:
             self._kubelet_silent = None
             self._later(HEALTH_FIRST_MS, HEALTH_FIRST_MS + 20, self._report_kubelet)
@@ -654,7 +638,7 @@ class KubernetesEdge(ApiServerEdge):
             self._later(10, 400, self._report_api)
 
     def _list(self) -> None:
-        """The first list, which is stored for the next daemon."""
+        """The next daemon has this first list too."""
         if not self._node.api.accepts:
             self._after(LIST_AGAIN_NS, self._list)
             return
@@ -677,14 +661,13 @@ class KubernetesEdge(ApiServerEdge):
 
     def _api_turned(self) -> None:
         if self._node.untold:
-            return  # the first list reports it
+            return  # `_list` reports it
         if self._node.api.hung:
             self._later(*SILENT_MS, self._report_silence)
         else:
             self._later(*((5, 500) if self._node.api.reachable else MISSED_MS), self._report_api)
 
     def _report_silence(self) -> None:
-        """Once, and only of a pause that goes on."""
         if self._node.api.hung and not self._api_away:
             self._report_api()
 
@@ -706,7 +689,6 @@ class KubernetesEdge(ApiServerEdge):
         self._later(left_ms, 500 if away_ns is None else left_ms + 60, self._report_runtime)
 
     def _report_runtime(self) -> None:
-        """Not of a short break."""
         away = self._node.runtime.hung
         if away is not self._runtime_away:
             self._runtime_away = away
@@ -727,10 +709,10 @@ class KubernetesEdge(ApiServerEdge):
         healthy = not self._kubelet_silent if heard else None
         self._daemon.report(0, facts.KubeletRead(unit=KUBELET_UNIT, active=running, healthy=healthy))
 
-    # --- calls ---------------------------------------------------------------------------------
+    # --- calls ---
 
     def _call(self, order: Order, late: bool) -> Script:
-        """Try a call until its time is over. The last announcement wins."""
+        """Try until the call's time is over. A later announcement ends an earlier one."""
         if isinstance(order, decisions.AnnounceNode):
             overtaken = Outcome("cancelled", "a later announcement has overtaken it")
             self._daemon.end_order(self._announcing, overtaken)
@@ -750,13 +732,13 @@ class KubernetesEdge(ApiServerEdge):
             if api.hung:  # since it was sent
                 self._doubt(try_ns - sent_ns)
             heard = True
-        # Unanswered. Repeat it, but for a delete, which may have been taken.
+        # Repeat an unanswered call, but not a delete, which the server may have taken.
         refused = api.reachable and self._node.faults.api == "fails"
         if isinstance(order, decisions.DeletePod) and not refused and not self._draws.chance(1, 2):
             if heard and self._draws.chance(1, 2):
                 self._take(order, late)
             elif api.hung:
-                # The server reads it when it wakes up, unless its caller is gone by then.
+                # A server that wakes up reads it if its caller is still there.
                 yield Until(api.waiting, left_ns)
                 if api.accepts:
                     self._take(order, late)
@@ -776,7 +758,7 @@ class KubernetesEdge(ApiServerEdge):
         return Outcome("failed", "429" if api.reachable else "no answer in time")
 
     def _doubt(self, tried_ns: int) -> None:
-        """An unanswered call asks at once whether the server answers at all."""
+        """After an unanswered call the edge asks whether the server answers."""
         self._after(max(tried_ns + LIVENESS_NS, API_AWAY_NS), self._report_silence)
 
     def _await_statuses(self, order: decisions.AwaitStatuses, late: bool) -> Script:
@@ -791,7 +773,7 @@ class KubernetesEdge(ApiServerEdge):
         yield facts.StatusesSeen(key=order.key, missing=missing)
         return Outcome("timed-out" if missing else "done")
 
-    # --- volumes -------------------------------------------------------------------------------
+    # --- volumes ---
 
     def _await_unmounts(self, order: decisions.AwaitUnmounts, late: bool) -> Script:
         until_ns, waiting = self._node.timer.now_ns + order.timeout_ns, list(order.uids)
@@ -812,7 +794,7 @@ class KubernetesEdge(ApiServerEdge):
         yield facts.MountsRead(key=order.key, mounted=tuple((uid, "data") for uid in self._kubelet.mounted))
         return Outcome()
 
-    # --- the kubelet's unit --------------------------------------------------------------------
+    # --- the kubelet's unit ---
 
     def _stop_kubelet(self, order: decisions.StopKubelet, late: bool) -> Script:
         if self._node.faults.kubelet == "stays":
@@ -821,7 +803,7 @@ class KubernetesEdge(ApiServerEdge):
         if self._node.faults.kubelet == "slow":
             yield KUBELET_SLOW_NS
         if self._kubelet.hung:
-            # A hung kubelet receives the signal first when it wakes up.
+            # A kubelet that wakes up receives the signal first.
             self._kubelet.waiting.insert(0, self._kubelet.stop)
             yield Until(self._kubelet.waiting, KUBELET_STOP_NS)
         yield self._draws.between(10, 90) * MS

@@ -1,7 +1,7 @@
-"""Everything that one simulated run is a function of, and how a seed draws it.
+"""A simulated run is a function of this plan, and a seed draws the plan.
 
 Append new draws at the end of a function, or fork a stream for them: then earlier seeds keep their runs.
-Times are nanoseconds; None means never.
+A time None means never.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from ebbtide.events.base import NS_PER_MS as MS
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.values import Container, Hook, HookKind, Period, Pod, Settings, ShutdownKind
 
-# --- how pods behave: the constants of one run, drawn or given ------------------------------------
+# --- how pods behave ---
 
 
 class HookPlan(NamedTuple):
-    """A hook with a process (exec) or a request (httpGet). ``takes_ns`` None: it hangs."""
+    """An exec or httpGet hook. ``takes_ns`` None: it hangs."""
 
     takes_ns: int | None = 0
     succeeds: bool = True
@@ -49,16 +49,16 @@ class ContainerPlan(NamedTuple):
 
 
 class PodPlan(NamedTuple):
-    """A pod manifest and its containers' behaviour. ``appears_ns``: after the boot."""
+    """``appears_ns``: after the boot."""
 
     pod: Pod
     containers: dict[str, ContainerPlan]
     appears_ns: int = 0
 
 
-# --- the plan of one run --------------------------------------------------------------------------
+# --- the plan of one run ---
 #
-# Nanoseconds after the shutdown's signal, unless the name says otherwise.
+# Times count from the shutdown's signal, unless the name says otherwise.
 
 ApiIs = Literal["works", "fails", "hangs"]
 
@@ -86,11 +86,10 @@ class Faults(NamedTuple):
     api_takes_ns: int = 8 * MS
     runtime_refuses: RuntimeRefuses = "nothing"
     runtime_takes_ns: int = 0
-    #: The daemon dies, and its service manager restarts it.
     crash_after_ns: int | None = None
     restart_takes_ns: int = 500 * MS
     power_cut_after_ns: int | None = None
-    #: The shutdown is requested again: another one after a cancel, else the same.
+    #: The shutdown is requested again: after a cancel it is another one.
     again_after_ns: int | None = None
     # A Kubernetes node. Without ``mode`` the daemon starts the pods.
     mode: NodeMode = ""
@@ -99,7 +98,7 @@ class Faults(NamedTuple):
     #: A hung runtime stays connected and does not answer.
     runtime_hangs_after_ns: int | None = None
     runtime_wakes_after_ns: int | None = None
-    #: A hung kubelet's unit is active and its lock held; it does not answer or act.
+    #: A hung kubelet does not answer or act; its unit is active and its lock held.
     kubelet_hangs_after_ns: int | None = None
     kubelet_wakes_after_ns: int | None = None
     #: It has a health endpoint.
@@ -107,7 +106,7 @@ class Faults(NamedTuple):
     #: A hung API server accepts requests and does not answer.
     api_hangs_after_ns: int | None = None
     api_wakes_after_ns: int | None = None
-    #: The daemon's first start on this node; the API server's list comes after it. None: an earlier daemon
+    #: The daemon's first start on this node: the API server's list comes after it. None: an earlier daemon
     #: has stored a list.
     first_start_after_ns: int | None = None
     first_list_takes_ns: int = 0
@@ -117,8 +116,9 @@ class Faults(NamedTuple):
     #: The kubelet does its own graceful shutdown.
     kubelet_lock: bool = False
     unmount_takes_ns: int = 300 * MS
-    #: Whether the service manager keeps the lock over a crash; how long the unit may take to stop.
+    #: The service manager keeps the lock over a crash.
     fd_store: bool = True
+    #: The unit's time to stop.
     stop_time_ns: int = 10 * NS_PER_SECOND
 
     def afterwards(self) -> Faults:
@@ -133,7 +133,7 @@ class Faults(NamedTuple):
 
 
 class SimulationPlan(NamedTuple):
-    """``seed`` gives ids and latencies."""
+    """``seed``: for ids and latencies."""
 
     settings: Settings
     pods: tuple[PodPlan, ...]
@@ -148,29 +148,29 @@ class SimulationPlan(NamedTuple):
 UPTIME_NS = 20 * NS_PER_SECOND
 NEXT_UPTIME_NS = 12 * NS_PER_SECOND
 
-#: From the daemon's start to the signal. It is armed by then, unless logind is slow.
+#: From the daemon's start to the signal: it is armed by then, unless logind is slow.
 SIGNAL_AFTER_NS = 10 * NS_PER_SECOND
 
-#: How long the node is watched after its shutdown: until a cancelled one is armed again.
+#: A node is watched after its shutdown, until it is armed again after a cancel.
 AFTERMATH_NS = 45 * NS_PER_SECOND
 
 #: Between two boots, by the wall clock.
 OFF_NS = 20 * NS_PER_SECOND
 
-#: How long the next boot is watched: its daemon looks back and arms.
+#: In the next boot its daemon looks back and arms.
 NEXT_BOOT_NS = 3 * NS_PER_SECOND
 
-#: The wall clock at the first daemon's start: 2026-01-01T00:00:00Z.
+#: At the first daemon's start: 2026-01-01T00:00:00Z.
 WALL_NS = 1_767_225_600 * NS_PER_SECOND
 
 
-#: Resolution of a draw.
+#: Between two quantiles.
 _QUANTILE_STEPS = 1 << 32
 
 
 class DurationQuantiles(NamedTuple):
-    """Evenly spaced quantiles of a duration, in ascending order: one value is a constant, two are uniform,
-    eleven are the deciles. A draw between two is linear.
+    """Evenly spaced quantiles, in ascending order: one value is a constant, two are uniform, eleven are the
+    deciles. A draw between two is linear.
     """
 
     quantiles_ns: tuple[int, ...]
@@ -184,9 +184,7 @@ class DurationQuantiles(NamedTuple):
 
 
 class BehaviourRule(NamedTuple):
-    """Shell patterns match pods; priorities from, up to below. None: not given. ``crashes_ns``: after the
-    shutdown's signal.
-    """
+    """Shell patterns match pods. None: not given. ``crashes``: after the shutdown's signal."""
 
     pod: str = "*"
     namespace: str = "*"
@@ -201,7 +199,7 @@ class BehaviourRule(NamedTuple):
     hook: DurationQuantiles | None = None
     hook_fails: bool | None = None
     hook_hangs: bool | None = None
-    #: How often the rule applies: so many times of so many.
+    #: The rule applies so many times of so many.
     times: int = 1
     of: int = 1
 
@@ -227,18 +225,15 @@ CALM_RULE = BehaviourRule(
     hook_hangs=False,
 )
 
-#: Fields that change a pod.
 _RULE_FIELDS = ("stop", "ignores", "kill", "exit_code", "crashes", "hook", "hook_fails", "hook_hangs")
 
 
 class Behaviour(NamedTuple):
-    """A behaviour file."""
-
     rules: tuple[BehaviourRule, ...] = ()
     faults: Faults = Faults()
 
     def plans(self, pods: tuple[Pod, ...], draws: Draws) -> tuple[PodPlan, ...]:
-        """A pod's draws depend on its index, not on its name."""
+        """A pod's index decides its draws, not its name."""
         plans = []
         for index, pod in enumerate(pods):
             own, names = draws.fork(f"pod {index}"), [container.name for container in pod.containers]
@@ -252,7 +247,7 @@ class Behaviour(NamedTuple):
             if rule.matches(pod, container) and draws.chance(rule.times, rule.of):
                 news = {field: getattr(rule, field) for field in _RULE_FIELDS}
                 said = said._replace(**{field: value for field, value in news.items() if value is not None})
-        # Each duration has its own stream: one rule changes no other duration.
+        # Each duration has its own stream, so a rule changes no other duration.
         stop = _draw_duration(said.stop, draws.fork("stop"))
         kill = _draw_duration(said.kill, draws.fork("kill"))
         hook = _draw_duration(said.hook, draws.fork("hook"))
@@ -270,9 +265,9 @@ def _draw_duration(takes: DurationQuantiles | None, draws: Draws) -> int | None:
     return None if takes is None else takes.draw(draws)
 
 
-# --- from a seed to a plausible node --------------------------------------------------------------
+# --- from a seed to a plausible node ---
 
-#: The default settings: three waves, 60 s in all.
+#: Three waves, 60 s in all.
 DEFAULT_SETTINGS = Settings(
     by_pod_priority=(
         Period(priority=0, seconds=30),
@@ -281,7 +276,7 @@ DEFAULT_SETTINGS = Settings(
     )
 )
 
-#: Synthetic pods: weight, namespace, name, priority.
+#: Weight, namespace, name, priority.
 APP_WEIGHTS: tuple[tuple[int, tuple[str, str, int | None]], ...] = (
     (6, ("shop", "web", 0)),
     (4, ("shop", "cart", 0)),
@@ -304,11 +299,8 @@ HOOK_WEIGHTS: tuple[tuple[int, HookKind | None], ...] = (
 )
 
 
-# --- pods --------------------------------------------------------------------------------------
-
-
 def synthetic_pods(count: int, draws: Draws) -> tuple[Pod, ...]:
-    """Each pod has its own stream: the first ones are the same for any count."""
+    """Each pod has its own stream: ``count`` does not change the first ones."""
     pods = []
     for index in range(count):
         own = draws.fork(f"synthetic {index}")
@@ -331,11 +323,8 @@ def synthetic_pods(count: int, draws: Draws) -> tuple[Pod, ...]:
     return tuple(pods)
 
 
-# --- how they behave ---------------------------------------------------------------------------
-
-
 def draw_pod_plans(pods: tuple[Pod, ...], draws: Draws) -> tuple[PodPlan, ...]:
-    """A pod may appear when the node goes down."""
+    """Some pods appear while the node goes down."""
     plans = []
     for index, pod in enumerate(pods):
         own = draws.fork(f"pod {index}")
@@ -369,7 +358,7 @@ def draw_container_plan(draws: Draws) -> ContainerPlan:
     )
 
 
-# --- what goes wrong ---------------------------------------------------------------------------
+# --- what goes wrong ---
 
 KIND_WEIGHTS: tuple[tuple[int, ShutdownKind], ...] = (
     (5, "poweroff"),
@@ -407,7 +396,7 @@ def draw_faults(draws: Draws, *, calm: bool = False) -> Faults:
     return drawn._replace(again_after_ns=_maybe(draws, 1, 2, drawn.cancel_after_ns // MS, 60_000, MS))
 
 
-# --- a Kubernetes node -------------------------------------------------------------------------
+# --- a Kubernetes node ---
 
 KUBELET_WEIGHTS: tuple[tuple[int, KubeletIs], ...] = ((20, "runs"), (1, "away"), (1, "stays"))
 
@@ -431,7 +420,6 @@ def pods_of_node(pods: tuple[Pod, ...], draws: Draws) -> tuple[Pod, ...]:
 
 
 def draw_node_faults(drawn: Faults, mode: NodeMode, draws: Draws, *, calm: bool) -> Faults:
-    """Faults of a Kubernetes node alone."""
     observed = mode == "observe"
     lock = observed or (mode == "auto" and draws.chance(1, 6)) or draws.chance(1, 40)
     if calm:
@@ -447,7 +435,7 @@ def draw_node_faults(drawn: Faults, mode: NodeMode, draws: Draws, *, calm: bool)
         unmount_takes_ns=draws.weighted((6, 300), (2, 2000), (1, 40_000)) * MS,
         taints=not draws.chance(1, 6),
     )
-    # Separate streams keep the other draws of earlier seeds.
+    # Separate streams do not change other draws.
     if drawn.kubelet == "runs" and draws.fork("kubelet is slow").chance(1, 10):
         drawn = drawn._replace(kubelet="slow")
     hangs = draws.fork("runtime hangs")
@@ -482,12 +470,12 @@ def _pause(draws: Draws) -> tuple[int | None, int | None]:
 
 
 def _api_can_hang(drawn: Faults) -> bool:
-    """A server that never answers, refuses, or is lost does not hang besides."""
+    """A server that refuses, is lost or never answers does not hang besides."""
     return drawn.api == "works" and drawn.api_lost_after_ns is None
 
 
 def _first_start(drawn: Faults, draws: Draws) -> Faults:
-    """The signal comes in the first seconds, before the API server's list or just after."""
+    """The signal comes before the API server's list, or just after."""
     starts_ns = _maybe(draws, 1, 8, -4000, -20, MS)
     list_ns = draws.between(100, 4000) * MS
     return drawn._replace(
@@ -496,7 +484,7 @@ def _first_start(drawn: Faults, draws: Draws) -> Faults:
 
 
 def _second_episode(drawn: Faults, draws: Draws) -> Faults:
-    """Soon after a cancel, while the first shutdown is still being finished."""
+    """Soon after a cancel, while the first shutdown still ends its pods."""
     cancel_ns, again_ns = _maybe(draws, 1, 12, 0, 15_000, MS), draws.between(0, 8000) * MS
     cancel_ns = cancel_ns if drawn.cancel_after_ns is None else drawn.cancel_after_ns
     if cancel_ns is None or drawn.again_after_ns is not None:
@@ -504,7 +492,7 @@ def _second_episode(drawn: Faults, draws: Draws) -> Faults:
     return drawn._replace(cancel_after_ns=cancel_ns, again_after_ns=cancel_ns + again_ns)
 
 
-#: Faults that may come together: the fields of `Faults` for their begin and end.
+#: Fields of `Faults` for a fault's begin and end.
 AT_ONCE: tuple[tuple[str, str], ...] = (
     ("runtime_hangs_after_ns", "runtime_wakes_after_ns"),
     ("kubelet_hangs_after_ns", "kubelet_wakes_after_ns"),
@@ -543,7 +531,6 @@ def _maybe(draws: Draws, times: int, of: int, low: int, high: int, unit_ns: int)
 
 # SplitMix64: a seed means the same world on every machine and version.
 
-
 ItemT = TypeVar("ItemT")
 
 MASK_64 = (1 << 64) - 1
@@ -571,14 +558,14 @@ def name_bits(name: str) -> int:
 
 
 class Draws:
-    """One stream. `fork` gives an independent one."""
+    """`fork` gives an independent stream."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed & MASK_64
         self._state = self._seed
 
     def fork(self, name: str) -> Self:
-        """The same whatever was drawn here before."""
+        """Earlier draws do not change it."""
         return type(self)(mix(self._seed ^ name_bits(name)))
 
     def bits(self) -> int:
@@ -586,7 +573,7 @@ class Draws:
         return mix(self._state)
 
     def below(self, bound: int) -> int:
-        """0 to ``bound`` - 1. The bias of one multiplication is below bound / 2**64."""
+        """0 to ``bound`` - 1, with a bias below bound / 2**64."""
         return (self.bits() * bound) >> 64
 
     def between(self, low: int, high: int) -> int:
@@ -609,7 +596,7 @@ class Draws:
         raise AssertionError("the weights add up to less than their sum")
 
     def shuffle(self, items: MutableSequence[ItemT]) -> None:
-        """Fisher and Yates. In the tests' world Trio's scheduler uses it too."""
+        """Fisher and Yates. Trio's scheduler uses it in the tests' world."""
         for at in range(len(items) - 1, 0, -1):
             other = self.below(at + 1)
             items[at], items[other] = items[other], items[at]

@@ -1,7 +1,6 @@
 """One boot of a modelled machine: clock, pods, kubelet, logind and service manager.
 
-Its world log records what really happens and outlives every daemon. `simulate` drives it by its agenda, the
-tests' world by Trio tasks.
+`simulate` drives it by its agenda, the tests' world by Trio tasks.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from ebbtide.events.facts import DaemonStarted
 from ebbtide.events.values import PlannedWave, Pod, Settings, ShutdownKind
 from ebbtide.replay.sim.scenario import ContainerPlan, Faults, HookPlan, PodPlan, mix, name_bits
 
-# --- the world log -----------------------------------------------------------------------------
+# --- the world log ---
 
-# World time runs on over crashes and boots. No entry comes from the daemon's records: the invariants compare
-# the two.
+# World time runs on over crashes and boots. No entry comes from the daemon's records, because the invariants
+# compare the two.
 
 
 class Happening(NamedTuple):
@@ -39,7 +38,7 @@ class Happening(NamedTuple):
 
 
 class WorldLog:
-    """Happenings in order. ``life``: the daemon that caused one, 0: the world."""
+    """``life``: the daemon that caused a happening, 0: the world."""
 
     def __init__(self, now_ns: Callable[[], int]) -> None:
         self.now_ns = now_ns
@@ -66,12 +65,11 @@ class WorldLog:
         return (seen for seen in self.seen if seen.what in whats)
 
 
-# --- its pods ----------------------------------------------------------------------------------
+# --- its pods ---
 
 #: Only the daemon that started a process can read its exit code.
 StartedBy = int
 
-#: Marks a hook's end in the world log.
 HOOK_ENDS = {True: "succeeded", False: "failed", None: "stopped"}
 
 
@@ -81,14 +79,13 @@ class HookProcess:
     def __init__(self) -> None:
         self.ended = False
         self.succeeded: bool | None = None
-        #: Called at its end.
         self.followers: list[Callable[[], object]] = []
         self.take_back: Callable[[], object] | None = None
 
 
 class ContainerTimes(Protocol):
-    """How long a container takes to end, asked when it begins to: drawn (`scenario.ContainerPlan`), or from a
-    record (`whatif.world.RecordedTimes`). None: for ever.
+    """How long a container takes to end: drawn (`scenario.ContainerPlan`), or from a record
+    (`whatif.world.RecordedTimes`). None: for ever.
     """
 
     def after_start_ns(self) -> int | None: ...
@@ -97,7 +94,7 @@ class ContainerTimes(Protocol):
 
 
 class SimulatedContainer:
-    """``attempt``: how many ran under its name before in this boot."""
+    """``attempt``: earlier containers of its name in this boot."""
 
     def __init__(
         self,
@@ -109,7 +106,7 @@ class SimulatedContainer:
     ) -> None:
         self.uid, self.name, self.plan, self.attempt = uid, name, plan, attempt
         self.times = times or plan
-        #: When it first got its stop signal.
+        #: Its first stop signal.
         self.signalled_ns: int | None = None
         self.phase: Literal["waiting", "running", "exited"] = "waiting"
         self.parent: StartedBy = 0
@@ -120,7 +117,7 @@ class SimulatedContainer:
 
 
 class SimulatedPods:
-    """All containers of one boot. ``timer`` ends with the boot."""
+    """``timer`` ends with the boot."""
 
     def __init__(self, log: WorldLog, timer: Timer) -> None:
         self._log = log
@@ -128,16 +125,16 @@ class SimulatedPods:
         self.plans: dict[str, PodPlan] = {}
         self.boxes: dict[tuple[str, str], SimulatedContainer] = {}
         self._of: dict[str, list[SimulatedContainer]] = {}
-        #: Containers that others have replaced.
+        #: Replaced by others.
         self.former: list[SimulatedContainer] = []
-        #: By UID and name: the container that a shutdown's orders mean until it learns of the running one.
+        #: The containers that a shutdown's orders mean until the daemon learns of the running ones.
         self.meant: dict[tuple[str, str], SimulatedContainer] = {}
         self.restarted: list[Callable[[SimulatedContainer], None]] = []
         #: Pods that were asked to start.
         self.begun: dict[str, str] = {}
         self.watchers: list[Callable[[SimulatedContainer], None]] = []
 
-    # --- what the world does -------------------------------------------------------------------
+    # --- what the world does ---
 
     def add(self, plan: PodPlan) -> None:
         """Its containers do not run yet."""
@@ -153,14 +150,14 @@ class SimulatedPods:
     def over(self, uid: str) -> bool:
         return uid in self.begun and all(box.phase == "exited" for box in self.of(uid))
 
-    # --- what a runtime does -------------------------------------------------------------------
+    # --- what a runtime does ---
 
     def begin(self, uid: str, order: str) -> None:
         """The pod is active from now on."""
         self.begun.setdefault(uid, order)
 
     def start(self, box: SimulatedContainer, parent: StartedBy) -> bool:
-        """Unless it was stopped before. Returns whether it runs: it may end at once."""
+        """A stopped container does not start. Returns whether it runs: it may end at once."""
         if box.phase == "waiting":
             box.phase, box.parent = "running", parent
             self._log.note("start", box.uid, box.name, life=parent)
@@ -169,7 +166,6 @@ class SimulatedPods:
         return box.phase == "running"
 
     def start_again(self, box: SimulatedContainer, parent: StartedBy) -> None:
-        """Another container under the same name."""
         again = SimulatedContainer(box.uid, box.name, box.plan, box.attempt + 1)
         self.former.append(box)
         self.meant.setdefault((box.uid, box.name), box)
@@ -200,7 +196,6 @@ class SimulatedPods:
             self.exit_after(box, box.times.after_signal_ns(), "SIGTERM" if box.plan.by_signal else "")
 
     def kill(self, box: SimulatedContainer, life: int, late: bool) -> None:
-        """SIGKILL of the whole tree."""
         self.drop(box)
         running = box.phase == "running"
         self._log.note("kill", box.uid, box.name, "" if running else "not running", life=life, late=late)
@@ -211,7 +206,6 @@ class SimulatedPods:
     def run_hook(
         self, box: SimulatedContainer, order: str, life: int, late: bool, plan: HookPlan | None = None
     ) -> HookProcess:
-        """Start a hook, by the container's plan or this one. It runs by itself."""
         self._log.note("hook", box.uid, box.name, order, life=life, late=late)
         hook = box.hooks[order] = HookProcess()
         plan = plan or box.plan.hook
@@ -221,13 +215,13 @@ class SimulatedPods:
         return hook
 
     def stop_hook(self, box: SimulatedContainer, hook: HookProcess) -> None:
-        """Kill its process, or close its connection. A no-op after its end."""
+        """Kill its process, or close its connection."""
         if not hook.ended:
             if hook.take_back is not None:
                 hook.take_back()
             self._end_hook(box, hook, None)
 
-    # --- what goes on by itself ------------------------------------------------------------------
+    # --- what goes on by itself ---
 
     def _end_hook(self, box: SimulatedContainer, hook: HookProcess, succeeded: bool | None) -> None:
         hook.ended, hook.succeeded = True, succeeded
@@ -256,15 +250,15 @@ class SimulatedPods:
             watcher(box)
 
 
-# --- its runtime -------------------------------------------------------------------------------
+# --- its runtime ---
 
-#: One of so many pods is a virtual machine, which has no process here: only the runtime can signal it.
+#: One of so many pods is a virtual machine, without a process here: only the runtime can signal it.
 HIDDEN_PODS = 8
 
 
 class Hanging:
-    """A component that may cease to answer. ``waiting``: calls that it received meanwhile, for when it wakes
-    up. ``turned``: called when it begins or ceases to hang.
+    """A component that may cease to answer. ``waiting``: calls that it answers when it wakes up. ``turned``:
+    called when it begins or ceases to hang.
     """
 
     def __init__(self, log: WorldLog, timer: Timer, hangs: str, wakes: str, life: int = 0) -> None:
@@ -305,7 +299,7 @@ class SimulatedRuntime(Hanging):
         self.asked_ns = -1
 
     def hides(self, box: SimulatedContainer) -> bool:
-        """Whether no process of this container is on the node."""
+        """No process of this container is on the node."""
         return mix(name_bits(box.uid)) % HIDDEN_PODS == 0
 
     def ask(self, do: Callable[[], object]) -> None:
@@ -316,11 +310,10 @@ class SimulatedRuntime(Hanging):
             do()
 
 
-# --- its kubelet -------------------------------------------------------------------------------
+# --- its kubelet ---
 
-# It ends deleted pods, restarts others, and has its own graceful shutdown. Its stop cancels running stops of
-# pods without SIGKILL, as the real one does. A hung kubelet catches up when it wakes up; the runtime goes on
-# with its calls: SIGKILL after the grace, and a hook's timeout.
+# As with the real kubelet, its own stop cancels the stops of pods without SIGKILL. A hung kubelet catches up
+# when it wakes up. Meanwhile the runtime carries out its calls: SIGKILL after the grace, a hook's timeout.
 
 #: Its life in the world log, and its number as a holder of locks.
 KUBELET = -1
@@ -333,7 +326,7 @@ AGAIN_NS = 10 * NS_PER_SECOND
 
 
 class Kubelet(Hanging):
-    """``reaches``: whether the API server answers it. ``changed``: called when it starts or stops."""
+    """``reaches``: the API server answers it. ``changed``: called when it starts or stops."""
 
     def __init__(
         self,
@@ -351,18 +344,18 @@ class Kubelet(Hanging):
         self._faults, self._settings, self._reaches = faults, settings, reaches
         self.running = False
         self.changed: list[Callable[[], object]] = []
-        #: By UID: when each pod must be gone, deleted or in its own shutdown.
+        #: By UID: when each pod must be gone, after a delete or in its own shutdown.
         self._until_ns: dict[str, int] = {}
         self._asked: dict[str, None] = {}
-        #: UIDs with a final status in the API server; UIDs with mounted volumes.
+        #: UIDs with a final status in the API server, and with mounted volumes.
         self.final: dict[str, None] = {}
         self.mounted: dict[str, None] = {}
-        #: Numbers of its lives and of its shutdowns, which drop an earlier one's plans.
+        #: Numbers of its lives and of its shutdowns: each drops the last one's plans.
         self._generation = self._own = 0
         self._signalled_ns: dict[tuple[str, str], int] = {}
         pods.watchers.append(self._gone)
 
-    # --- its own life --------------------------------------------------------------------------
+    # --- its own life ---
 
     def start(self) -> None:
         if self.running:
@@ -377,7 +370,6 @@ class Kubelet(Hanging):
         self._notify()
 
     def stop(self) -> None:
-        """Cancels its stops without SIGKILL."""
         if not self.running:
             return
         self.running, self.hung_since_ns, self.waiting = False, None, []
@@ -396,7 +388,6 @@ class Kubelet(Hanging):
             listener()
 
     def _later(self, after_ns: int, do: Callable[[], object]) -> None:
-        """Unless it is stopped before."""
         self._timer.later(after_ns, partial(self._if_same, self._generation, do))
 
     def _if_same(self, generation: int, do: Callable[[], object]) -> None:
@@ -406,14 +397,14 @@ class Kubelet(Hanging):
             self._if_there(generation, do)
 
     def _if_there(self, generation: int, do: Callable[[], object]) -> None:
-        """Done by the runtime even if the kubelet hangs. A kubelet that is gone has taken its calls along."""
+        """The runtime does it even if the kubelet hangs. A stopped kubelet's calls are cancelled."""
         if self.running and generation == self._generation:
             do()
 
     def _asked_of_runtime(self, do: Callable[[], object]) -> Callable[[], object]:
         return partial(self._if_there, self._generation, do)
 
-    # --- what the API server asks --------------------------------------------------------------
+    # --- what the API server asks ---
 
     def delete(self, uid: str, grace_ns: int) -> None:
         """A later delete only shortens the grace."""
@@ -425,7 +416,7 @@ class Kubelet(Hanging):
             self._later(HEARS_NS, partial(self._end if first else self._hurry, uid))
 
     def _end(self, uid: str) -> None:
-        """Hooks, the stop signal, and SIGKILL at the end of the grace, 2 s after the signal at least."""
+        """Hooks, the stop signal, and SIGKILL at the end of the grace, at least 2 s after the signal."""
         hooks = {each.name: each.hook for each in self._pods.plans[uid].pod.containers}
         for box in self._pods.of(uid):
             left_ns = max(0, self._until_ns[uid] - self._timer.now_ns)
@@ -434,7 +425,7 @@ class Kubelet(Hanging):
                 continue
             if (uid, box.name) in self._signalled_ns:
                 self._kill_later(box)
-            # The kubelet does not run tcpSocket in preStop: such a hook fails at once.
+            # The kubelet does not run tcpSocket in preStop: the hook fails at once.
             elif hook is None or not left_ns or hook.kind == "tcpSocket":
                 self._signal(box)
             elif hook.kind == "sleep":
@@ -451,7 +442,6 @@ class Kubelet(Hanging):
         self._timer.later(left_ns, self._asked_of_runtime(partial(self._pods.stop_hook, box, process)))
 
     def _signal(self, box: SimulatedContainer) -> None:
-        """Through the runtime."""
         self._runtime.ask(self._asked_of_runtime(partial(self._signal_now, box)))
 
     def _signal_now(self, box: SimulatedContainer) -> None:
@@ -478,12 +468,11 @@ class Kubelet(Hanging):
             if (box.uid, box.name) in self._signalled_ns:
                 self._kill_later(box)
 
-    # --- what it sees --------------------------------------------------------------------------
+    # --- what it sees ---
 
     def _gone(self, box: SimulatedContainer) -> None:
         ours = box.uid in self._asked
         if self.running and not ours:
-            # At once the first time, then later each time.
             again_ns = AGAIN_NS << (box.attempt - 1) if box.attempt else NOTICES_NS
             start = self._asked_of_runtime(partial(self._start_again, box))
             self._later(again_ns, partial(self._runtime.ask, start))
@@ -491,7 +480,6 @@ class Kubelet(Hanging):
             self._tidy(box.uid)
 
     def _start_again(self, box: SimulatedContainer) -> None:
-        """A running kubelet restarts a container that it did not stop itself."""
         at = (box.uid, box.name)
         signalled = any((seen.uid, seen.container) == at for seen in self._log.of("signal"))
         if signalled and box.uid not in self._asked:
@@ -500,7 +488,6 @@ class Kubelet(Hanging):
                 self._pods.start_again(box, KUBELET)
 
     def _tidy(self, uid: str) -> None:
-        """Volumes and final status of a pod that has ended."""
         if self._pods.over(uid):
             self._later(self._faults.unmount_takes_ns, partial(self._unmount, uid))
             self._later(WRITES_NS, partial(self._write, uid))
@@ -516,7 +503,7 @@ class Kubelet(Hanging):
         elif uid in self._asked:
             self._later(NOTICES_NS, partial(self._write, uid))
 
-    # --- its own graceful shutdown -------------------------------------------------------------
+    # --- its own graceful shutdown ---
 
     def _take_lock(self) -> None:
         if not self._faults.kubelet_lock:
@@ -561,7 +548,6 @@ class Kubelet(Hanging):
             self._later(min(100 * MS, left_ns), partial(self._watch_wave, until_ns, waves, own))
 
     def admit(self, pod: Pod) -> None:
-        """A pod is assigned to this node."""
         self._pods.begin(pod.uid, "kubelet")
         if pod.volumes:
             self.mounted[pod.uid] = None
@@ -569,23 +555,22 @@ class Kubelet(Hanging):
             self._pods.start(box, KUBELET)
 
 
-# --- the machine -------------------------------------------------------------------------------
+# --- the machine ---
 
 #: From the final unit's start to the daemon's SIGTERM, and from the last unit's stop to the end.
 HALT_NS = 50 * MS
 
-#: Stop time of the daemon's unit beyond what it asks for.
+#: The daemon's unit has this stop time beyond what it asks for.
 LEAVING_NS = 2 * NS_PER_SECOND
 
 
-#: The first list of the node's pods may still come, or is recorded as failed.
 NOT_LISTED_YET = "the API server has not listed this node's pods yet"
 NO_LIST = "the API server gives no list of this node's pods"
 
 
 class ApiServer(Hanging):
-    """And the cluster's view of the node. A hung server accepts requests and answers none; a lost one accepts
-    none.
+    """With the cluster's view of the node. A hung server accepts requests and answers none; a lost server
+    accepts none.
     """
 
     def __init__(self, log: WorldLog, timer: Timer, faults: Faults) -> None:
@@ -637,21 +622,21 @@ class SimulatedNode:
         )
         self.kind: ShutdownKind = "unknown"
         self.stopping = self.is_down = self.powered_off = False
-        #: When the next final unit fails after its start.
+        #: After the next final unit's start.
         self.final_fails_ns: int | None = None
-        #: By container name: how many exits are in the journal.
+        #: How many exits are in the journal.
         self.exits_recorded: dict[tuple[str, str], int] = {}
-        #: Why the API server has not listed the pods yet; empty: it has, to this daemon or an earlier one.
+        #: Why no daemon of this boot has the API server's list of pods; empty: one has.
         self.untold = "" if faults.first_start_after_ns is None else NOT_LISTED_YET
-        #: Called when it does.
+        #: Called when the list comes.
         self.told: list[Callable[[], object]] = []
         self._stops, self._down = stops, down
         self._stop_by_ns = 0
 
-    # --- pods ----------------------------------------------------------------------------------
+    # --- pods ---
 
     def come_up(self, pod: Pod) -> None:
-        """A pod that runs before the daemon; some of its containers may have ended."""
+        """A pod runs before the daemon; some of its containers may have ended."""
         self.pods.begin(pod.uid, "boot")
         for container, box in zip(pod.containers, self.pods.of(pod.uid), strict=True):
             if container.running:
@@ -661,14 +646,13 @@ class SimulatedNode:
                 self.exits_recorded[box.uid, box.name] = 1
 
     def note_exit(self, uid: str, container: str) -> None:
-        """An exit in the journal. It may be recorded twice."""
+        """The journal has an exit, perhaps for the second time."""
         at = (uid, container)
         runs = self.pods.boxes.get(at)
         ended = runs.attempt + (runs.phase == "exited") if runs is not None else 1
         self.exits_recorded[at] = min(self.exits_recorded.get(at, 0) + 1, ended)
 
     def come_up_as_node(self) -> None:
-        """The kubelet starts before the daemon and runs the pods."""
         for uid in self.pods.begun:
             if self.pods.plans[uid].pod.volumes:
                 self.kubelet.mounted[uid] = None
@@ -676,19 +660,18 @@ class SimulatedNode:
             self.kubelet.start()
 
     def admit(self, pod: Pod) -> bool:
-        """Assign a pod. A taint or a missing kubelet refuses it."""
+        """A taint or a stopped kubelet refuses the pod."""
         if not self.kubelet.running or not self.api.shown_ready or self.is_down:
             return False
         self.log.note("appeared", pod.uid)
         self.kubelet.admit(pod)
         return True
 
-    # --- the daemon ----------------------------------------------------------------------------
+    # --- the daemon ---
 
     def daemon_started(
         self, number: int, version: str, mode: str, name: str, failed_starts: int = 0
     ) -> DaemonStarted:
-        """What a daemon knows of the node before it is armed."""
         logind = self.logind
         return DaemonStarted(
             version=version,
@@ -704,10 +687,9 @@ class SimulatedNode:
             failed_starts=failed_starts,
         )
 
-    # --- the end of the boot -------------------------------------------------------------------
+    # --- the end of the boot ---
 
     def _start_final_unit(self, kind: ShutdownKind) -> None:
-        """logind continues the shutdown."""
         fails_ns, self.final_fails_ns = self.final_fails_ns, None
         if fails_ns is None:
             self.stop(kind)
@@ -724,7 +706,7 @@ class SimulatedNode:
         self.timer.later(HALT_NS, self._stops)
 
     def extend_stop(self, needed_ns: int) -> None:
-        """The daemon's unit asked for more stop time (EXTEND_TIMEOUT_USEC)."""
+        """The daemon's unit asks for more stop time (EXTEND_TIMEOUT_USEC)."""
         self._stop_by_ns = max(self._stop_by_ns, self.timer.now_ns + needed_ns + LEAVING_NS)
 
     def stop_time_left_ns(self) -> int:

@@ -1,8 +1,8 @@
-"""The record of one shutdown, prepared for another run under changes.
+"""One shutdown's record, prepared for another run under changes.
 
-It is re-executed while it is read: a record that this version would decide otherwise shows no effect of other
-settings. Each recorded fact gets its cause: an order, a container's stop, the release, or only time. In a new
-run an outcome follows its order, an exit its stop signal; only facts from outside keep their time.
+It is re-executed first: if this version decides otherwise, other settings prove nothing. Each recorded fact
+gets its cause: an order, a container's stop, the release, or only time. In a new run an outcome follows its
+order, and an exit its stop signal; only facts from outside keep their time.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from ebbtide.replay.replayer import STATEMENTS, Divergence, Replayer, whole_step
 
 
 class Diverged(Exception):
-    """This version decides otherwise than the record: 'ebbtide replay verify' shows where and why."""
+    """This version decides otherwise than the record ('ebbtide replay verify')."""
 
     def __init__(self, divergence: Divergence) -> None:
         field = divergence.field
@@ -57,14 +57,14 @@ class NoShutdownAtRecord(Exception):
 
 
 class WrongChange(ValueError):
-    """This record does not allow the change."""
+    """The record does not allow the change."""
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
     """None or empty: as recorded. Raises ValueError for a negative time.
 
-    A pod with a recorded ``namespace/name`` replaces that pod and keeps its behaviour. Another pod is added,
-    with unknown behaviour.
+    A pod with a recorded ``namespace/name`` replaces that pod and keeps its behaviour. Any other pod is
+    added, with unknown behaviour.
     """
 
     settings: Settings | None = None
@@ -76,21 +76,21 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(f"a grant of {span(self.grant_ns)} is negative")
 
 
-# --- the record as it is ----------------------------------------------------------------------------
+# --- the record as it is ---
 
 
 def own_events(events: Iterable[Record], first_seq: int) -> Iterator[Record]:
-    """The fact of a step that ends one shutdown and opens the next belongs to both."""
+    """A step's fact that ends one shutdown and opens the next belongs to both."""
     return (each for each in events if not each.cause or each.episode in (0, first_seq))
 
 
 def up_to_next(events: Iterable[Record], first_seq: int) -> Iterator[Record]:
-    """Without the last step's decisions for the shutdown that it opens."""
+    """Without the last step's decisions for the next shutdown."""
     return (each for each in events if not each.cause or each.episode <= first_seq)
 
 
 class RecordedShutdown(NamedTuple):
-    """Times are monotonic nanoseconds of its boot. ``events``: without marks; a fact has no cause.
+    """Times are monotonic. ``events``: without marks; a fact has no cause.
 
     ``late``: by deadline, when its tick was admitted, and its place at that instant: 2 × the sequence number,
     or one more for "after that fact".
@@ -122,12 +122,11 @@ class RecordedShutdown(NamedTuple):
 
     @property
     def last_fact_seq(self) -> int:
-        """The last step's."""
         return next(each.seq for each in reversed(self.events) if not each.cause)
 
     @property
     def grant_ns(self) -> int:
-        """logind's grant at the signal."""
+        """At the signal."""
         began = (each.event for each in self.own if isinstance(each.event, decisions.ShutdownBegan))
         return next((event.grant_ns for event in began), 0)
 
@@ -145,7 +144,7 @@ class RecordedShutdown(NamedTuple):
         return bypassed or any(isinstance(each.event, moves) for each in self.own)
 
     def system(self) -> System:
-        """In the state before the first record."""
+        """Before the first record."""
         return restore(self.start, self.first_seq)
 
 
@@ -154,9 +153,7 @@ def config_of(system: System) -> ConfigState:
 
 
 def read_recorded_shutdown(history: History, first_seq: int) -> RecordedShutdown:
-    """Raises Diverged, NoShutdownAtRecord, WrongChange for an outage, events.codec.UnknownType and
-    BadPayload.
-    """
+    """Raises Diverged, NoShutdownAtRecord, WrongChange for an outage, UnknownType and BadPayload."""
     replayer = Replayer()
 
     def feed(raws: list[RawRecord]) -> None:
@@ -210,16 +207,14 @@ def _seek(found: Iterator[list[RawRecord]], first_seq: int) -> tuple[list[RawRec
 
 
 def _is_after(step: list[RawRecord], first_seq: int, home: tuple[str, str]) -> bool:
-    """Whether the step belongs to another shutdown, or only closes this one in another boot or userspace. A
-    step that opens the next shutdown may also belong to this one.
-    """
+    """The step belongs only to another shutdown, or closes this one in another boot or userspace."""
     if all(each.episode != first_seq for each in step):
         return True
     start = decode_event(step[0].tag, step[0].payload) if step[0].tag == DaemonStarted.__name__ else None
     return isinstance(start, DaemonStarted) and (start.boot_id, start.userspace_id) != home
 
 
-# --- what a new run needs of it ---------------------------------------------------------------------
+# --- what a new run needs of it ---
 
 
 class RecordPoint(NamedTuple):
@@ -245,7 +240,7 @@ class Answer(NamedTuple):
 
 
 class Downtime(NamedTuple):
-    """Between two processes of one boot. ``seq``: of the second start."""
+    """Between two processes of one boot. ``seq``: the second start."""
 
     begin_ns: int
     end_ns: int
@@ -254,7 +249,7 @@ class Downtime(NamedTuple):
 
 @dataclass
 class RecordedHook:
-    """``cut``: when an order cancelled it."""
+    """``cut``: an order cancelled it."""
 
     began: RecordPoint
     key: str
@@ -262,7 +257,7 @@ class RecordedHook:
     cut: RecordPoint | None = None
     cut_timed_out: bool = False
     ended: ChangedFact | None = None
-    #: A restart lost its outcome: it ran until then at least.
+    #: A restart lost its outcome: it ran at least until then.
     alive_ns: int | None = None
 
     @property
@@ -271,7 +266,6 @@ class RecordedHook:
 
     @property
     def ran_out(self) -> bool:
-        """It ended by itself."""
         return self.cut is None and self.result in ("done", "failed")
 
     def at_least_ns(self, last_ns: int) -> int:
@@ -281,7 +275,7 @@ class RecordedHook:
         return max(0, next((each for each in ends if each is not None), last_ns) - self.began.mono_ns)
 
 
-#: by-itself: before any order about it; stays: its end is not in this record.
+#: by-itself: before any order for it; stays: the record does not show its end.
 ContainerEnd = Literal["killed", "stopped", "in-hook", "by-itself", "stays"]
 
 
@@ -292,7 +286,7 @@ class RecordedContainer:
     hook: RecordedHook | None = None
     signalled: RecordPoint | None = None
     killed: RecordPoint | None = None
-    #: Of its pod's delete. While the kubelet is to stop it, ``signalled`` and ``killed`` are the kubelet's.
+    #: Of its pod's delete. If ``by_kubelet``, ``signalled`` and ``killed`` are the kubelet's.
     grace_ns: int | None = None
     by_kubelet: bool = False
     #: SIGKILL was carried out before its end was known.
@@ -302,7 +296,7 @@ class RecordedContainer:
     exited_again: list[ChangedFact] = field(default_factory=list)
     #: The runtime refused its stop signal.
     refused: bool = False
-    #: Found gone by a restarted daemon: how long after its stop signal it still ran.
+    #: A restarted daemon found it gone: it still ran so long after its stop signal.
     gone_after_ns: int | None = None
 
     @property
@@ -314,7 +308,7 @@ class RecordedContainer:
         killed = self.killed is not None and self.killed.seq < seq
         if killed and (self.met or not event.gone) and _is_sigkill(event):
             return "killed"
-        # A kubelet's stop signal comes after the sleep, so its time counts too.
+        # Compare times too: a kubelet's stop signal comes after the sleep.
         signalled = self.signalled
         if signalled is not None and signalled.seq < seq and signalled.mono_ns <= self.exited.mono_ns:
             return "stopped"
@@ -330,16 +324,14 @@ class RecordedContainer:
 
 ContainerKey = tuple[str, str]
 
-#: A report about logind belongs to the open order of these.
+#: A report about logind belongs to one of these that is open.
 LOGIND_ORDERS: tuple[type[Order], ...] = (decisions.Arm, decisions.WriteDropIn, decisions.RemoveDropIn)
 
-#: A daemon may have found at its start what it reports within this time.
+#: A daemon may report so late what it found at its start.
 FIRST_LOOK_NS = NS_PER_SECOND
 
 
 class RecordedBehaviour:
-    """Each recorded fact with its cause."""
-
     def __init__(self, shutdown: RecordedShutdown, changes: Changes, grant_ns: int | None) -> None:
         #: At their own time, in order.
         self.outside: list[ChangedFact] = []
@@ -352,9 +344,9 @@ class RecordedBehaviour:
         #: The parts of the last inventory.
         self.listing: list[Answer] = []
         self.released: RecordPoint | None = None
-        #: The slowest outcome by the order's type, for orders that are not in the record.
+        #: The slowest outcome by the order's type.
         self.slowest_ns: dict[str, int] = {}
-        #: Orders without an outcome, in order, and the last order for an autopsy of each container.
+        #: Orders without an outcome, in order, and each container's last autopsy.
         self._open: dict[str, Order] = {}
         self._autopsies: dict[ContainerKey, str] = {}
         self.hooks: dict[str, RecordedHook] = {}
@@ -366,7 +358,7 @@ class RecordedBehaviour:
                 self._decided(played.event, at)
             elif not isinstance(played.event, Tick) and not self._attribute(changed := edit(played)):
                 if self.released is not None:
-                    # The release caused what comes after it: the machine went down, or stayed up.
+                    # The release caused later facts: the machine went down, or stayed up.
                     self.after_release.append(Answer(changed.at_ns - self.released.mono_ns, changed))
                 else:
                     if isinstance(changed.event, DaemonStarted):
@@ -395,7 +387,7 @@ class RecordedBehaviour:
             case decisions.RunHook():
                 container = self.container(event.uid, event.container)
                 hook = self.hooks[event.key] = RecordedHook(at, event.key, event.timeout_ns)
-                # A container that is started again runs its hook again.
+                # After a restart the hook runs again: the first run counts.
                 if container.exited is None:
                     container.hook = container.hook or hook
             case decisions.DeletePod():
@@ -407,7 +399,7 @@ class RecordedBehaviour:
             case decisions.SendSignal():
                 container = self.container(event.uid, event.container)
                 if container.signalled is None or container.by_kubelet:
-                    # Ebbtide stops it, also after a kubelet that has failed.
+                    # Ebbtide stops it, also after a failed kubelet.
                     container.signalled, container.by_kubelet = at, False
             case decisions.KillContainer():
                 container = self.container(event.uid, event.container)
@@ -431,7 +423,7 @@ class RecordedBehaviour:
                 self.listing = [*parts, self.answers[event.key][-1]]
                 return True
             case LogindRead() | DropInsRead():
-                # Reported before the outcome of the open order.
+                # It comes before the open order's outcome.
                 key = next((key for key, order in self._open.items() if isinstance(order, LOGIND_ORDERS)), "")
                 return self._answer(key, changed)
             case AutopsyTaken():
@@ -465,7 +457,7 @@ class RecordedBehaviour:
             killed = self.container(order.uid, order.container)
             killed.met = killed.met or killed.exited is None
         if isinstance(order, decisions.DeletePod) and event.result == "done":
-            # The kubelet's grace begins when the API server has taken the delete.
+            # The kubelet's grace begins when the API server takes the delete.
             at, _ = self.orders[event.key]
             for (uid, _), down in self.containers.items():
                 if uid == order.uid and down.signalled and down.signalled.seq == at.seq and not down.exited:
@@ -500,7 +492,7 @@ def _is_sigkill(exited: Fact) -> bool:
 
 
 def kubelet_sleeps_ns(spec: Container | None, grace_ns: int) -> int:
-    """From a delete to the stop signal: a ``sleep`` hook. The record does not show how long others take."""
+    """From a delete to the stop signal. The record shows only how long a ``sleep`` hook takes."""
     hook = spec.hook if spec is not None else None
     return min(hook.sleep_seconds * NS_PER_SECOND, grace_ns) if hook and hook.kind == "sleep" else 0
 
@@ -513,7 +505,7 @@ def kubelet_kills_ns(spec: Container | None, grace_ns: int) -> int:
 def fact_editor(
     shutdown: RecordedShutdown, changes: Changes, grant_ns: int | None
 ) -> Callable[[Record], ChangedFact]:
-    """Changes each recorded fact. New pods join the last part of each listing."""
+    """New pods join the last part of each listing."""
     listings = (each.event for each in shutdown.facts if isinstance(each.event, InventoryTaken))
     recorded = {pod.label: pod for listing in listings for pod in listing.pods}
     given: dict[str, Pod] = {}
@@ -521,7 +513,7 @@ def fact_editor(
         given[pod.label] = replace(pod, deletion=None)
         then = recorded.get(pod.label)
         if then is not None:
-            # A manifest does not know which containers had ended at the signal.
+            # A manifest does not say which containers had ended at the signal.
             running = {each.name: each.running for each in then.containers}
             containers = [replace(each, running=running.get(each.name, True)) for each in pod.containers]
             given[pod.label] = replace(
@@ -540,7 +532,7 @@ def fact_editor(
         ):
             event = replace(event, settings=changes.settings)
         elif grant_ns is not None:
-            # Replace the recorded grant. Another value, read later, stays.
+            # Another value, read later, stays.
             if isinstance(event, PrepareForShutdown | LogindRead | DaemonStarted):
                 event = replace(event, grant_ns=grant_ns) if event.grant_ns == granted_ns else event
             elif isinstance(event, StopRequested) and event.system_stopping:

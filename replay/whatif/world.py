@@ -1,16 +1,13 @@
-"""The recorded edges: simulate's node under recorded times, and every order answered as the record's was.
+"""The recorded edges: simulate's node with recorded times, and recorded answers for every order.
 
-The loop, the containers and their hooks are `simulate`'s; `RecordedTimes` and `HookRun` have how long they
-take. An order's answer is the recorded one, with the facts that came with it: no model of logind, the runtime
-or the API server would repeat a real node's record. Orders are matched by their key, or without its ordinal.
-An outcome comes at its recorded delay after the order. A fact from outside comes at its recorded time until
-the new run's release; a fact after the recorded release comes as long after the new one.
+A model of logind, the runtime or the API server would not repeat a real node's record. So an order gets the
+recorded outcome, with its facts, at the recorded delay. Orders are matched by key, or by key without its
+ordinal. A fact from outside comes at its recorded time until the new run's release. A fact after the recorded
+release comes as long after the new one.
 
-An order that was open at the record's end ends just after that, or after the slowest time of its kind. One
-that hung longer than any other of its kind is a bet: in the worst case it hangs for ever. An order without a
-recorded twin is done after the slowest time of its kind, and counted; `replay.whatif.whatif_run` reports it.
-
-A restart stays: no fact is admitted between the last record of the old process and the start of the new one.
+An order that was open at the record's end ends just after that, or after the slowest time of its kind. If it
+hung longer than any other of its kind, it hangs for ever in the worst case. An order without a recorded twin
+is done after the slowest time of its kind, and is reported (`replay.whatif.whatif_run`).
 """
 
 from __future__ import annotations
@@ -46,20 +43,20 @@ from ebbtide.replay.whatif.record import (
 #: Just after a bound.
 MOMENT_NS = 1
 
-#: These orders change no result, so they need no recorded twin.
+#: They change no result, so they need no recorded twin.
 HARMLESS = (decisions.SendSignal, decisions.KillContainer, decisions.TakeAutopsy, decisions.CancelOrder)
 
-# --- how well the record supports a new run, pod by pod -----------------------------------------------
+# --- how well the record supports a new run ---
 
 #: In the record; beyond a recorded limit ("it needed more than 20 s"); not in the record. A pod has the
-#: weakest level of both runs.
+#: weaker level of both runs.
 Level = Literal["observed", "bound", "assumed"]
 
 LEVELS: tuple[Level, ...] = ("observed", "bound", "assumed")
 
 
 class Support(NamedTuple):
-    """``why``: a sentence; empty when observed."""
+    """``why`` is empty when observed."""
 
     level: Level = "observed"
     why: str = ""
@@ -84,13 +81,13 @@ def weakest(found: Iterable[Support]) -> Support:
     return max(found, key=lambda each: LEVELS.index(each.level), default=Support())
 
 
-# --- when a fact of the new run is admitted -----------------------------------------------------------
+# --- when a fact of the new run is admitted ---
 
-# Three rules make a run without changes the record again: a fact at its recorded time keeps its place; a tick
-# is as late as the recorded tick of its deadline; without a daemon no fact is admitted. The lanes of
-# `replay.sim.loop` order facts at another time.
+# Three rules make an unchanged run repeat the record: a fact at its recorded time keeps its place; a tick is
+# as late as the recorded tick of its deadline; without a daemon no fact is admitted. The lanes of
+# `replay.sim.loop` order facts at other times.
 
-#: Lanes above every place in a record, and after everything else at that instant.
+#: Lanes above every place in a record, and the last at an instant.
 RANK_SPAN = 1 << 60
 RANK_LAST = 9 * RANK_SPAN
 
@@ -102,7 +99,7 @@ class RunAgenda(Agenda):
         self._shutdown, self._downtimes = shutdown, downtimes
 
     def admit(self, at_ns: int, fact: Fact, changed: ChangedFact | None = None) -> Entry:
-        """``changed``: the recorded fact, whose place the new one takes if its time is the same."""
+        """``changed``: the recorded fact, whose place the new one takes at the same time."""
         at_ns = self._heard_ns(max(at_ns, self.now_ns))
         if changed is not None and at_ns == changed.mono_ns:
             return self.put(at_ns, fact, 2 * changed.seq)
@@ -110,7 +107,7 @@ class RunAgenda(Agenda):
         return self.put(at_ns, fact, lane + (2 * changed.seq if changed is not None else RANK_SPAN // 2))
 
     def end(self, at_ns: int) -> None:
-        """No fact is admitted after this, but at the record's end all that it has at that instant."""
+        """No fact is admitted after this. At the record's end all its facts of that instant are."""
         lane = 2 * self._shutdown.last_fact_seq + 1 if at_ns == self._shutdown.last_ns else RANK_LAST
         self.put(at_ns, self._close, lane)
 
@@ -125,18 +122,16 @@ class RunAgenda(Agenda):
         return late or (self._heard_ns(deadline_ns), (1 + TICKS) * RANK_SPAN)
 
     def _heard_ns(self, at_ns: int) -> int:
-        """No fact is admitted while no daemon runs."""
+        """A fact waits while no daemon runs."""
         ends = (down.end_ns for down in self._downtimes if down.begin_ns < at_ns < down.end_ns)
         return next(ends, at_ns)
 
 
-# --- how long a container and its hook take -----------------------------------------------------------
+# --- how long a container and its hook take ---
 
 
 class RunContext(NamedTuple):
-    """``end_ns``: the record's end. ``first_kills``: pods with a container that is killed only in the new
-    run.
-    """
+    """``end_ns``: the record's end. ``first_kills``: pods of containers that only the new run kills."""
 
     agenda: RunAgenda
     pods: SimulatedPods
@@ -147,21 +142,19 @@ class RunContext(NamedTuple):
 
 
 class RecordedTimes:
-    """A container's times in a new run (`replay.sim.sim_node.ContainerTimes`), with what the record shows.
+    """A container's times in a new run (`replay.sim.sim_node.ContainerTimes`), from the record.
 
         recorded                    after the stop signal of the new run
         exited after its signal     exits the same time after it; other signal or hook before it: a bet
-        killed                      the record ends with the time that it had: a bet
+        killed                      a bet from its recorded time on
         exited in its hook          exits the same time after the hook's start; a signal before that: a bet
-        exited by itself            exits at that time, whatever is done; a signal before that: a bet
-        still there at the end      as one that was killed then
+        exited by itself            exits at that time; a signal before that: a bet
+        still there at the end      as if killed then
         never asked to stop         a bet from the signal on
 
-    After a delete, the stop signal and SIGKILL are the kubelet's (`deleted`).
-
-    A *bet*: the record has only a bound. In the best case the container ends just after it, in the worst one
-    never by itself. SIGKILL takes as long as in the record; for a container that was not killed there it is a
-    bet again: at once, or never.
+    A *bet*: the record has only a bound. In the best case the container ends just after it, in the worst case
+    never by itself. SIGKILL takes as long as in the record; if it did not kill the container there, it takes
+    no time in the best case, and has no effect in the worst.
 
     ``spec``: in the new run's plan. ``hook_ran``: whether its hook ended by itself; None: no hook ran.
     """
@@ -174,9 +167,9 @@ class RecordedTimes:
         #: When it ends by itself.
         self._end_ns: int | None = None
         self._bet = ""
-        #: The grace of its pod's delete.
+        #: Of its pod's delete.
         self._grace_ns: int | None = None
-        #: Its recorded exit is the new one's, also behind a SIGKILL.
+        #: It exits as in the record, also after a SIGKILL.
         self._as_recorded = seen.how not in ("killed", "stays")
 
     def after_start_ns(self) -> int | None:
@@ -191,7 +184,7 @@ class RecordedTimes:
         return None
 
     def deleted(self, taken_ns: int, grace_ns: int) -> None:
-        """The kubelet stops it, unless the record's kubelet did not: a sleep, the stop signal, SIGKILL."""
+        """The kubelet stops it, unless another component did in the record."""
         seen, pods = self.seen, self._common.pods
         if seen.signalled is not None and not seen.by_kubelet:
             if seen.grace_ns != grace_ns:
@@ -248,8 +241,7 @@ class RecordedTimes:
                 if took_ns <= seen.grace_ns:
                     return self._best_ns(self._grace_ns)
                 took_ns += longer_ns if longer_ns < 0 or not self._common.is_best else 0
-        # Another signal, or a hook only in one of the two runs. If a cut hook has its time now, the hook
-        # itself is the bet.
+        # A hook that was cut and has its time now is a bet itself, not the stop after it.
         ran = seen.hook.ran_out if seen.hook is not None else None
         other_hook = self.hook_ran != ran and not (ran is False and self.hook_ran)
         signals = [spec.stop_signal for spec in (seen.spec, self.spec) if spec is not None]
@@ -266,7 +258,7 @@ class RecordedTimes:
         if seen.exited is not None and seen.killed is not None and seen.killed.seq < seen.exited.seq:
             killed_ns = seen.exited.at_ns - seen.killed.mono_ns
         if seen.how == "stopped" and killed_ns is not None and self._end_ns is not None:
-            # It was to be killed in the record too, and ended by itself before.
+            # SIGKILL came in the record too, and the container ended by itself before it took effect.
             left_ns = self._end_ns - self._now_ns
             if left_ns <= killed_ns:
                 return left_ns
@@ -281,12 +273,11 @@ class RecordedTimes:
                 return self._best_ns(since_ns + (had_ns or 0) - self._now_ns + MOMENT_NS)
         shown = seen.how in ("killed", "stays") and not seen.refused
         if shown and had_ns is not None and self._now_ns - since_ns > had_ns:
-            # The record shows it alive for no longer after its signal.
             self._weaken("bound", f"{self._name} needed more than {span(had_ns)} after its stop signal")
         self._as_recorded = seen.how == "killed"
         if seen.how == "killed" and killed_ns is not None:
             if self._kubelet_hook and self._grace_ns != seen.grace_ns and killed_ns >= FLOOR_NS:
-                # Its hook took all its grace. With more time the hook may end, and the container with it.
+                # Its hook took all its grace. With more time the hook, and then the container, may end.
                 self._weaken("bound", f"the record does not show how long the hook of {self._name} takes")
                 killed_ns -= FLOOR_NS if self._common.is_best else 0
             return killed_ns
@@ -297,7 +288,6 @@ class RecordedTimes:
         return 0 if self._common.is_best else None
 
     def exited(self, box: SimulatedContainer) -> None:
-        """Reports its exit, the recorded one if there is one."""
         seen, agenda = self.seen, self._common.agenda
         if self._bet and not box.killed:
             self._weaken("bound", self._bet)
@@ -311,7 +301,7 @@ class RecordedTimes:
                 agenda.admit(self._now_ns + again.at_ns - seen.exited.at_ns, again.event, again)
 
     def planned(self, spec: Container) -> None:
-        """A container that has ended before its first plan, unlike in the record, is found gone."""
+        """A container that ends before its first plan, and after it in the record, is found gone."""
         then, exited = self.seen.planned, self.seen.exited
         gone = self._common.pods.boxes[self._uid, self._name].phase == "exited"
         if gone and self.spec is None and then is not None and exited is not None and then.seq < exited.seq:
@@ -320,7 +310,7 @@ class RecordedTimes:
 
     @property
     def _kubelet_hook(self) -> bool:
-        """The kubelet runs a hook, which the record does not show."""
+        """The kubelet runs a hook, and the record does not show it."""
         hook = self.spec.hook if self.spec is not None else None
         return hook is not None and hook.kind in ("exec", "httpGet")
 
@@ -340,9 +330,9 @@ class RecordedTimes:
 
 
 class HookRun:
-    """A hook that ended by itself takes as long again. One that was cut after 10 s needed more: it ends just
-    after that in the best case, and only when it is cut in the worst. An unknown or changed hook ends at once
-    in the best case, and never in the worst.
+    """A hook that ended by itself takes as long as in the record. A hook that was cut after 10 s ends just
+    after that in the best case, and never by itself in the worst. An unknown or changed hook ends at once in
+    the best case, and never in the worst.
     """
 
     def __init__(
@@ -357,7 +347,6 @@ class HookRun:
         self._began_ns = common.agenda.now_ns
         self._bet = False
         times.hook_ran = False
-        # Whether the recorded hook is the same.
         then, now = times.seen.spec, times.spec
         seen = recorded.hooks.get(order.key, times.seen.hook)
         self._seen = seen if then is None or now is None or then.hook == now.hook else None
@@ -367,7 +356,7 @@ class HookRun:
         self._process.followers.append(self._ended)
 
     def _takes_ns(self, downtimes: Sequence[Downtime]) -> int | None:
-        """None: until it is cut. With ``_outcome`` it ends as in the record, else in success."""
+        """None: until it is cut. Without ``_outcome`` it succeeds."""
         known = self._seen
         if known is None:
             why = f"the record does not show how long the hook of {self._order.container} takes"
@@ -378,10 +367,10 @@ class HookRun:
         if known.ended is not None:
             ran_ns = known.ended.at_ns - known.began.mono_ns
             if known.ran_out or (known.cut is None and known.result == "unknown" and known.alive_ns is None):
-                # Without a restart, a runtime that did not answer lost its outcome.
+                # No restart: a runtime that did not answer lost its outcome.
                 return ran_ns
             if known.cut is None and known.result == "timed-out" and not longer:
-                # Its edge ends it at its timeout, with the recorded deviation.
+                # Its edge ends it at its timeout, as late as in the record.
                 return self._order.timeout_ns + ran_ns - known.timeout_ns
             # The record's restart lost its outcome; so does the new one if this hook runs then.
             again = any(self._began_ns <= down.begin_ns for down in downtimes)
@@ -403,7 +392,6 @@ class HookRun:
         self._common.agenda.admit(now_ns, outcome, self._outcome)
 
     def cut(self, cancel: decisions.CancelOrder) -> None:
-        """Its outcome comes as soon as in the record."""
         if self._process.ended:
             return
         self._common.pods.stop_hook(self._box, self._process)
@@ -430,16 +418,15 @@ class HookRun:
 
 
 def keyed(fact: Fact, key: str) -> Fact:
-    """The recorded answer with this order's key."""
     return fact if getattr(fact, "key", key) == key else replace(fact, key=key)
 
 
-# --- every order is answered --------------------------------------------------------------------------
+# --- every order is answered ---
 
 
 class RecordedWorld:
-    """``invented``: outcomes that are not in the record, by type of order. ``missed``: facts too late.
-    ``first_kills``: pods that are killed only in the new run.
+    """``invented``: outcomes that are not in the record, by type of order. ``missed``: facts from outside
+    that come after the new release. ``first_kills``: as in `RunContext`.
     """
 
     def __init__(
@@ -498,7 +485,7 @@ class RecordedWorld:
         twin = self._twin(order.key)
         answers = self._seen.answers.get(twin, ())
         if not answers:
-            # The record shows it without an outcome for this long.
+            # How long it was open in the record.
             asked = self._seen.orders.get(twin)
             self._invent(order, 0 if asked is None else self._shutdown.last_ns - asked[0].mono_ns + MOMENT_NS)
         if isinstance(order, decisions.DeletePod):
@@ -509,7 +496,7 @@ class RecordedWorld:
                 self._play(order, answer)
 
     def _delete(self, order: decisions.DeletePod, answers: Sequence[Answer]) -> None:
-        """The kubelet learns of it when the API server has taken it."""
+        """The kubelet learns of it after the API server."""
         taken_ns = 0
         for each in answers:
             if isinstance(each.changed.event, OrderEnded) and each.changed.event.result == "done":
@@ -533,8 +520,8 @@ class RecordedWorld:
         self._pods.exit_after(box, times.after_hook_ns())
 
     def _twin(self, key: str) -> str:
-        """The recorded order with this key, or the next unused one of its family: after one order less, the
-        actor's others have other ordinals.
+        """The recorded order with this key, or the next unused one of its family: one order less changes the
+        ordinals of the actor's later orders.
         """
         self._given[key] = None
         if key in self._seen.answers:
@@ -571,7 +558,6 @@ class RecordedWorld:
         self._agenda.admit(at_ns, OrderEnded(key=order.key, result="done", elapsed_ns=delay_ns))
 
     def _release(self) -> None:
-        """The machine goes down: no fact comes from outside any more."""
         self._released = True
         now_ns, seen = self._agenda.now_ns, self._seen
         for entry in self._outside:
