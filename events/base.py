@@ -1,8 +1,7 @@
-"""A journal's contents: events, the journal's own marks, and the record around each.
+"""A journal's contents: events, and the record around each.
 
-An edge learned a *fact*, an actor derived a *decision*; an *order* is a decision that asks an edge for an
-effect; a *mark* is bookkeeping. The class name is the type tag in the journal: never rename a class. A new
-field needs a default that means "as before".
+An edge reports a *fact*; an actor derives a *decision*; an *order* is a decision that asks an edge for an
+effect; a *mark* is the journal's own. The class name is the type tag in the journal: never rename a class.
 """
 
 from __future__ import annotations
@@ -17,27 +16,27 @@ from ebbtide.events.messages import DEBUG, INFO, NOTICE, PLAIN, TIMED, UNLOGGED,
 
 NS_PER_SECOND, NS_PER_MS = 1_000_000_000, 1_000_000
 
-#: Longest wait of an effect for its barrier: a hung disk costs evidence, never a pod's grace.
+#: The longest wait of an effect for its barrier. A hung disk costs evidence, never a pod's grace.
 BARRIER_NS_MAX = 20_000_000
 #: Least time between a container's stop signal and its SIGKILL, as the kubelet has it.
 FLOOR_SECONDS = 2
-#: A smaller reserve costs the last pods time: it holds the floor and the margins before logind's limit.
+#: A smaller reserve costs the last pods time: it pays for the floor and the margins before logind's limit.
 RESERVE_SECONDS_MIN = 3
 
-#: What an order waits for. *written*: its effect dies with the boot, and a completed ``write()`` survives our
-#: death. *synced*: its effect outlives the boot. *none*: it only looks. *confirmed*: it changes the cluster,
-#: where another leader continues from the stored journal. It waits without limit: a process that cannot store
-#: is no leader.
+#: What an order waits for. *none*: it only reads. *written*: its effect ends with the boot, and a completed
+#: ``write()`` survives our process. *synced*: its effect outlives the boot. *confirmed*: it changes the
+#: cluster, where another leader continues from the stored journal. This wait has no limit: a process that
+#: cannot store is no leader.
 Barrier = Literal["none", "written", "synced", "confirmed"]
 
-#: Ordinals for each plan of a pod; a restart may use one up.
+#: For each plan of a pod; a restart may use one.
 ORDINALS_PER_PLAN = 1000
 
 TYPES: dict[str, type[Event]] = {}
 
 
 class FrozenMeta(msgspec.StructMeta):
-    """Makes each class a frozen Struct with keyword arguments, whose defaults are not encoded."""
+    """Gives each class these options."""
 
     def __new__(mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **config: Any) -> Any:
         options = {"frozen": True, "kw_only": True, "omit_defaults": True, "gc": False} | config
@@ -46,29 +45,27 @@ class FrozenMeta(msgspec.StructMeta):
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(msgspec.field,))
 class FrozenStruct(msgspec.Struct, frozen=True, metaclass=FrozenMeta):
-    """Base of events and of the values in them."""
+    """Base of events and their values."""
 
 
 class Event(FrozenStruct):
-    """Base of all records' contents. Times are integer nanoseconds, never floats.
+    """Times are integer nanoseconds, never floats.
 
-    A text says what happened, without time and pod: log, timeline and report put these in columns of their
-    own. An event about many pods names a few.
+    A text says what happened, without time and pod: log, timeline and report have columns for these.
     """
 
     #: A template over ``self``; or a class overrides `text`.
     template: ClassVar[str] = ""
-    #: The same as a sentence about the pod; or a class overrides `sentence`. Empty: the text.
+    #: The same for `sentence`. Empty: the text.
     story: ClassVar[str] = ""
     #: A field, and the levels with and without it; or a class has one ``level``.
     level_by: ClassVar[tuple[str, int, int]] = ("", DEBUG, DEBUG)
-    #: A form of `events.messages`, and the mildest level that the log shows. A fact may come outside of an
-    #: episode; a decision has a time in it.
+    #: A form of `events.messages`, and the mildest level that the log shows.
     log: ClassVar[str] = UNLOGGED
     log_level_max: ClassVar[int] = NOTICE
-    #: The kernel's log gets it when no disk takes the journal.
+    #: Write it to the kernel's log if no disk takes the journal.
     last_resort: ClassVar[bool] = False
-    #: The code of its notice (`events.record.shutdown_record.NOTICE_TEXTS`), made with the event's fields.
+    #: A key of `events.record.shutdown_record.NOTICE_TEXTS`.
     notice: ClassVar[str] = ""
 
     def __init_subclass__(cls) -> None:
@@ -86,53 +83,48 @@ class Event(FrozenStruct):
         return self.template.format(self=self)
 
     def sentence(self, text: str, wave: int | None) -> str:
-        """Its text for one pod's story, whose subject is the pod. ``wave``: the event's, or the pod's."""
+        """For one pod's story, whose subject is the pod. ``wave``: the event's, or the pod's."""
         return self.story.format(self=self) or text
 
     @property
     def pod_uid(self) -> str:
-        """The one pod that the event is about; empty: none, or several."""
+        """Empty: the event is about no pod, or several."""
         return str(getattr(self, "uid", "") or getattr(getattr(self, "pod", None), "uid", ""))
 
     @property
     def repeats(self) -> bool:
-        """A better event says the same: bookkeeping in a timeline."""
+        """A better event has the same content, so a timeline may omit this one."""
         return False
 
     def introduce(self, names: Names) -> None:
-        """Learn what later texts need."""
+        """Note names for later texts."""
 
     def describe(self, names: Names, at: Stamp) -> Message:
         self.introduce(names)
         return Message(self.level, self.text(names, at))
 
     def log_messages(self, names: Names, message: Message, since: str) -> Iterator[Message]:
-        """The log's lines for this event's ``message``."""
+        """The log's lines for this event."""
         if self.log and message.level <= self.log_level_max:
             pod = names.of(self.pod_uid)
             yield message._replace(text=self.log.format(text=message.text, since=since, pod=pod))
 
 
-#: The kinds of events, which are no types themselves.
+#: No types themselves.
 KINDS = ("Fact", "Decision", "Order", "Mark")
 
 
-#: Facts that wait are admitted lane by lane; a `Tick` comes between the first lane and the second. The
-#: simulator shares this order.
+#: Waiting facts are admitted lane by lane; a `Tick` comes between the first lane and the second.
 URGENT, OUTCOMES, REST = range(3)
 
 
 class Fact(Event):
-    """Learned from outside."""
-
     level_by = ("", INFO, INFO)
     log = PLAIN
     lane: ClassVar[int] = REST
 
 
 class Decision(Event):
-    """Derived by an actor from the events before it."""
-
     log = TIMED
 
 
@@ -153,34 +145,32 @@ SideOrder = Literal[
 
 
 class Order(Decision):
-    """A decision that asks an edge for one effect. Exactly one ``OrderEnded`` answers it.
-
-    The stable ``key`` (`order_key`) gives the same order the same name in a replay, a what-if and a restarted
-    daemon.
+    """One ``OrderEnded`` answers it. An order has the same ``key`` (`order_key`) in a replay, a what-if and a
+    restarted daemon.
     """
 
     barrier: ClassVar[Barrier] = "written"
-    #: For one boot only: another boot does not repeat it, and its outcome is unknown.
+    #: Another boot does not repeat it; its outcome is then unknown.
     this_boot: ClassVar[bool] = False
-    #: The role of its span, which ends with the order; empty: no span.
+    #: Empty: no span.
     span_role: ClassVar[str] = ""
-    #: Its name among the orders beside the waves; empty: it is none of them.
+    #: Empty: its wave or pod lists it.
     beside: ClassVar[SideOrder | Literal[""]] = ""
 
     key: str
 
 
 class Mark(Event):
-    """Neither fact nor decision: bookkeeping of the journal itself, such as a checkpoint."""
+    """The journal's own, such as a checkpoint."""
 
 
 def order_key(actor: str, what: str, subject: str = "", ordinal: int = 0) -> str:
-    """The stable name of an order: ``actor/what/subject/ordinal``, ``what`` often ``word:container``."""
+    """``what`` is often ``word:container``."""
     return f"{actor}/{what}/{subject}/{ordinal}"
 
 
 class OrderKey(NamedTuple):
-    """An order's key taken apart; ``part`` is behind the word's colon, a container."""
+    """``part`` is behind the word's colon, a container."""
 
     actor: str
     what: str
@@ -199,23 +189,20 @@ def parse_order_key(key: str) -> OrderKey:
 
 # --- the envelope around an event -----------------------------------------------------------------
 
-#: Domain of the hash that gives a shutdown its trace id (docs/traces.md).
+#: docs/traces.md has the rule of the trace id.
 TRACE_DOMAIN = b"ebbtide.trace.v1"
 
 
 class Stamp(NamedTuple):
-    """When the sequencer admitted a fact. Decisions carry their fact's stamp."""
+    """When the sequencer admitted a fact. Decisions have their fact's stamp."""
 
     mono_ns: int
     wall_ns: int
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One event in its place.
-
-    ``cause``: the number of the event that it answers (0: none, a fact). ``episode``: the number of its
-    shutdown's first record (0: outside). ``actor``: name and subject of its actor, or ``edge`` for facts.
-    ``last`` marks the end of a step.
+    """``cause``: the number of the event that it answers; 0: a fact. ``episode``: the number of its
+    shutdown's first record; 0: outside. ``actor``: name and subject, or ``edge``. ``last``: it ends a step.
     """
 
     seq: int
@@ -229,24 +216,24 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def episode_id(journal_id: bytes, episode: int) -> str:
-    """A shutdown's name for people: the journal's first 8 hex digits and its first record's number."""
+    """A shutdown's name for people."""
     return f"{journal_id.hex()[:8]}-{episode}"
 
 
 def shutdown_trace_id(first_record_hash: bytes) -> str:
-    """The 32 hex digits of a shutdown's trace, from the chain hash of its first record."""
+    """32 hex digits, from the chain hash of the shutdown's first record."""
     framed = b"".join(len(part).to_bytes(4, "big") + part for part in (TRACE_DOMAIN, first_record_hash))
     return hashlib.sha256(framed).hexdigest()[:32]
 
 
 def head_text(seq: int, chain_hash: bytes) -> str:
-    """A journal's head as text: the last record's number and chain hash; empty for none."""
+    """The last record's number and chain hash; empty for none."""
     return f"{seq}:{chain_hash.hex()}" if chain_hash else ""
 
 
 # --- marks: the journal's own bookkeeping ---------------------------------------------------------
 
-#: Emits the records of the journal itself.
+#: The actor of the journal's own records.
 JOURNAL_ACTOR = "journal"
 
 
@@ -258,29 +245,28 @@ class ActorState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class OpenOrder(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """An order without an outcome, as a whole: a later process must know its request."""
+    """A later process must know the whole request."""
 
     seq: int
     type: str
     order: msgspec.Raw
 
 
-#: Of one list in an event or a state: three times the pods of the largest simulated node. Each takes half a
-#: kilobyte in memory.
+#: Three times the pods of the largest simulated node. Each takes half a kilobyte in memory.
 ITEMS_MAX = 32_768
 _FEW_ITEMS = msgspec.Meta(max_length=ITEMS_MAX)
 _KeyT = TypeVar("_KeyT")
 _ItemT = TypeVar("_ItemT")
-#: The entries of each list of an event, and of large ones of a state.
+#: The type of each list in an event, and of large ones in a state.
 BoundedDict = Annotated[dict[_KeyT, _ItemT], _FEW_ITEMS]
 BoundedTuple = Annotated[tuple[_ItemT, ...], _FEW_ITEMS]
 
 
 class RedactedFrom(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The original of a redacted journal, whose records have the same numbers.
+    """The original of a redacted journal; its records have the same numbers.
 
     ``head``: the chain hash of the original's last record; ``trace_ids``: by the number of a shutdown's first
-    record. In hexadecimal digits.
+    record. Both in hexadecimal digits.
     """
 
     journal_id: str
@@ -290,12 +276,12 @@ class RedactedFrom(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Checkpoint(Mark):
-    """The whole deterministic state at a segment's begin, so that readers need no older segments."""
+    """The whole state at a segment's begin, so that readers need no older segments."""
 
     episode: int
     actors: Annotated[tuple[ActorState, ...], _FEW_ITEMS] = ()
     open_orders: Annotated[tuple[OpenOrder, ...], _FEW_ITEMS] = ()
-    #: As in the segment's header, so that records alone can be executed again.
+    #: As in the segment's header, because a replay may have only the records.
     logic: str = ""
     #: In the first checkpoint of a redacted journal.
     redacted: RedactedFrom | None = None
@@ -306,7 +292,7 @@ class Checkpoint(Mark):
 
 
 class StatesDigest(Mark):
-    """At a wave's end: a few bytes for each actor that changed, by its label (`actors.system`)."""
+    """At a wave's end: a few bytes for each changed actor, by its label (docs/journal-format.md)."""
 
     actors: BoundedDict[str, bytes] = {}
 

@@ -1,7 +1,7 @@
 """How long the program waits for another part before it counts as late, hung or failed.
 
-Tests of real parts widen all bounds at once, so that a busy machine is slow and not broken. The core has its
-own constants, because a journal is a function of its facts.
+Tests of real parts widen all bounds, so that a busy machine is slow and not broken. Not for the core: a
+journal is a function of its facts.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ now = Bounds()
 
 
 def bounds_of(factor: str) -> Bounds:
-    """The bounds, widened by this number. Raises ValueError."""
+    """Raises ValueError."""
     try:
         number = float(factor)
     except ValueError:

@@ -29,9 +29,8 @@ from ebbtide.events.units import span, span_s
 
 PodOutcome = Literal["graceful", "killed", "failed", "spared", "rejected", "unknown"]
 EpisodeOutcome = Literal["running", "complete", "cancelled", "truncated", "never-begun"]
-#: How the code makes spans of a shutdown's records. A change of any byte of a span is a new number. Each
-#: shutdown records the version of its begin. 1: names are constant; 2: they name the subject, and an error's
-#: text begins with the cause.
+#: How the code makes spans of a shutdown's records. A change of any byte of a span needs a new number.
+#: 1: names are constant; 2: they name the subject, and an error's text begins with the cause.
 PROJECTION_VERSION = 2
 #: Without a version in the configuration.
 FIRST_PROJECTION_VERSION = 1
@@ -50,7 +49,7 @@ TERMINATION_MODES = {
 
 
 class ConfigAdopted(Decision):
-    """The effective configuration: migrated, sorted by ascending priority. ``enabled`` False: no lock."""
+    """Migrated, sorted by ascending priority. ``enabled`` False: no lock."""
 
     level = INFO
 
@@ -76,15 +75,13 @@ class ConfigAdopted(Decision):
 
 
 class ConfigDeferred(Decision):
-    """A configuration that arrived in a shutdown waits for its end."""
-
     template = "configuration read; it waits for the end of this shutdown"
     level = NOTICE
     log = PLAIN
 
 
 class GrantAssessed(Decision):
-    """Whether logind's limit covers request and reserve. A smaller limit degrades, never refuses."""
+    """Whether logind's limit covers request and reserve. Ebbtide also arms with a smaller limit."""
 
     level_by = ("sufficient", NOTICE, WARNING)
     log = PLAIN
@@ -103,7 +100,7 @@ class GrantAssessed(Decision):
 
 
 class WriteDropIn(Order):
-    """Raise logind's limit: write our drop-in, make logind read it, wait until the property shows it."""
+    """Write our drop-in, make logind read it, wait until the property shows it."""
 
     template = "drop-in: asking logind for InhibitDelayMaxSec={self.seconds}"
     level = NOTICE
@@ -114,8 +111,6 @@ class WriteDropIn(Order):
 
 
 class RemoveDropIn(Order):
-    """Remove our drop-in: the configuration no longer needs it."""
-
     template = "drop-in: removing ours, it is no longer needed"
     level = NOTICE
     log = PLAIN
@@ -127,9 +122,9 @@ class RemoveDropIn(Order):
 
 
 class Arm(Order):
-    """Subscribe, take the delay lock, read the state; report `LogindRead` before the outcome.
+    """Subscribe, take the delay lock, report `LogindRead` before the outcome.
 
-    ``lock`` False: only listen, because a running shutdown grants no lock.
+    ``lock`` False: only listen, because logind grants no lock in a shutdown.
     """
 
     lock: bool = True
@@ -146,8 +141,6 @@ class Disarm(Order):
 
 
 class Armed(Decision):
-    """The lock is held and the signal is trusted."""
-
     level = NOTICE
     log = PLAIN
 
@@ -159,7 +152,7 @@ class Armed(Decision):
 
 
 class Disarmed(Decision):
-    """Not protected. ``retry_at_ns``: the monotonic time of the next try; 0: none."""
+    """``retry_at_ns``: the next try; 0: none."""
 
     level_by = ("retry_at_ns", WARNING, NOTICE)
     log = PLAIN
@@ -173,9 +166,9 @@ class Disarmed(Decision):
 
 
 class ShutdownDetected(Decision):
-    """The machine is going down. ``again``: a second signal within one episode, with a new deadline.
+    """``again``: a second signal within one episode, with a new deadline.
 
-    ``overtime``: logind was bypassed or its timer fired, and the service manager is stopping us.
+    ``overtime``: the service manager is stopping us, because logind was bypassed or its timer fired.
     """
 
     kind: values.ShutdownKind
@@ -190,8 +183,6 @@ class ShutdownDetected(Decision):
 
 
 class ShutdownWithdrawn(Decision):
-    """The machine stays up after all."""
-
     last_resort = True
 
     reason: Literal["cancelled", "did-not-go-down"]
@@ -201,7 +192,7 @@ class ShutdownWithdrawn(Decision):
 
 
 class ReleaseLock(Order):
-    """Release the lock. An episode is complete if and only if this order is durable."""
+    """An episode is complete if and only if this order is durable."""
 
     beside = "release"
     span_role = "release"
@@ -215,7 +206,7 @@ class ReleaseLock(Order):
 
 
 class Leave(Decision):
-    """The daemon may end now, and leaves the pods' processes alone."""
+    """The daemon may end now; the pods continue."""
 
     template = "exiting: {self.reason}"
     level = NOTICE
@@ -228,10 +219,9 @@ class Leave(Decision):
 
 
 class MeansChosen(Decision):
-    """How this shutdown ends its pods, and why.
+    """``taints`` False: the node cannot be tainted, so a DaemonSet would make its pod again here.
 
-    ``taints`` False: the node cannot be tainted, so a DaemonSet would make its pod again here. ``kubelet``:
-    it works, so it has begun to stop the pods that are being deleted already.
+    ``kubelet``: it works, so it has begun to stop the pods that are being deleted already.
     """
 
     level = NOTICE
@@ -246,8 +236,8 @@ class MeansChosen(Decision):
 
 
 class HandedOver(Decision):
-    """From the API to the runtime, once and for all: the kubelet is stopped. A hook runs only where
-    the kubelet refused the delete: it has not run it.
+    """From the API to the runtime; the kubelet is stopped. A hook runs only if the pod's delete was refused:
+    else the kubelet has run it.
 
     ``wave``: the running one, -1 if none, and ``until_ns`` its deadline.
     """
@@ -261,7 +251,7 @@ class HandedOver(Decision):
 
 
 class StopKubelet(Order):
-    """Stop the kubelet's unit, so that it starts no container again; bounded, then SIGKILL."""
+    """Stop the kubelet's unit, or it would start containers again; bounded, then SIGKILL."""
 
     beside = "kubelet"
     template = "stopping the kubelet"
@@ -270,7 +260,7 @@ class StopKubelet(Order):
 
 
 class KubeletStopped(Decision):
-    """The kubelet writes no more statuses. ``result`` is the order's: no actor waits for a failed one."""
+    """``result`` is the order's: no actor waits for a failed one."""
 
     result: Literal["done", "failed", "timed-out", "cancelled", "unknown"]
 
@@ -285,8 +275,6 @@ class KubeletStopped(Decision):
 
 
 class StartKubelet(Order):
-    """Start the unit that we stopped: the machine stays up."""
-
     beside = "kubelet-start"
     template = "starting the kubelet again, which we have stopped"
     level = NOTICE
@@ -296,16 +284,12 @@ class StartKubelet(Order):
 
 
 class Resumed(Decision):
-    """How a start treats the episode that it found: the action of the resume table.
-
-    ``previous``: for people, what the last boot left; or empty.
-    """
+    """The action of the resume table. ``previous``: what the last boot left, for people; or empty."""
 
     action: str
     previous: str = ""
 
     def text(self, names: Names, at: Stamp) -> str:
-        # The news of a start comes first.
         previous = f"last shutdown: {self.previous}; " if self.previous else ""
         return f"{previous}start: {self.action.replace('-', ' ')}"
 
@@ -323,10 +307,10 @@ class Resumed(Decision):
 
 
 class LastBootEnded(Decision):
-    """How the last boot ended for its pods, and why.
+    """How the last boot ended for its pods.
 
-    ``wave``: where it was cut short, else -1. ``recorded``: the journal has its shutdown, the last one before
-    this record. ``alive_wall_ns`` as in `LastBootRead`.
+    ``wave``: where it was cut short, else -1. ``recorded``: the last shutdown before this record is its.
+    ``alive_wall_ns``: as in `LastBootRead`.
     """
 
     log = PLAIN
@@ -347,7 +331,7 @@ class LastBootEnded(Decision):
 
 
 class ShutdownBegan(Decision):
-    """An episode opens. ``deadline_ns`` ends the budget; at ``release_by_ns`` the lock goes in any case."""
+    """``deadline_ns`` ends the budget; at ``release_by_ns`` the lock is released in any case."""
 
     level = NOTICE
     log = PLAIN
@@ -362,7 +346,7 @@ class ShutdownBegan(Decision):
     lock_held: bool
     budget: values.Budget = "strict"
     projection_version: int = 1
-    #: Resource attributes of its trace, beside the segment header's.
+    #: Of its trace, beside the segment header's.
     resource: BoundedDict[str, str] = {}
 
     def text(self, names: Names, at: Stamp) -> str:
@@ -380,7 +364,7 @@ class ShutdownBegan(Decision):
 
 
 class DeadlineMoved(Decision):
-    """A second signal, or the service manager's stop time: the same episode, another end."""
+    """After a second signal, or from the service manager's stop time."""
 
     level = WARNING
     log = PLAIN
@@ -395,18 +379,17 @@ class DeadlineMoved(Decision):
         return f"deadline moved: {span(self.deadline_ns - at.mono_ns)} left, {why}"
 
 
-#: How long a listing at the signal waits for the pods' priorities: the API server's first list, and the
-#: static pods' manifests. A server answers the first list in a second; this leaves two thirds of logind's own
-#: 5 s.
+#: How long a listing at the signal waits for the pods' priorities: the API server's first list, which takes a
+#: second, and the static pods' manifests. It leaves two thirds of logind's default 5 s.
 FIRST_WORD_NS = NS_PER_SECOND * 3 // 2
 
 
 class TakeInventory(Order):
-    """List the pods of this node. ``refresh`` False: from the warm cache, without any call."""
+    """``refresh`` False: list from the warm cache, without any call."""
 
     beside = "inventory"
     span_role = "inventory"
-    #: It comes between the signal and the first stop: a hung disk must not delay it.
+    #: The first stop waits for it, so a hung disk must not delay it.
     barrier: ClassVar[Barrier] = "none"
 
     refresh: bool = False
@@ -420,8 +403,6 @@ class TakeInventory(Order):
 
 
 class PlanMade(Decision):
-    """The waves in their order, each with its share of the grant and its number of pods."""
-
     level = INFO
     log_level_max = INFO
 
@@ -440,11 +421,11 @@ class PlanMade(Decision):
 
 
 class PodPlanned(Decision):
-    """A pod's place in the plan. ``late``: the inventory at the signal did not have it. ``again``: it ended
-    in this shutdown, and its kubelet started it again; the record has both ends.
+    """``late``: the inventory at the signal did not have it. ``again``: it ended in this shutdown, and its
+    kubelet started it again.
 
-    ``first_ordinal``: of its order keys, never an earlier shutdown's. ``stopping``: it is being deleted
-    already, and the kubelet has begun its stop.
+    ``first_ordinal``: of its order keys, which no earlier shutdown used. ``stopping``: it is being deleted,
+    and the kubelet has begun its stop.
     """
 
     level = INFO
@@ -462,7 +443,6 @@ class PodPlanned(Decision):
     stopping: bool = False
 
     def text(self, names: Names, at: Stamp) -> str:
-        # This shows that the pod did not ask for less.
         asked_seconds, why = self.pod.grace_seconds, ""
         short = asked_seconds is not None and asked_seconds > self.grace_seconds
         if self.pod.deletion is not None:
@@ -504,7 +484,7 @@ class WaveStarted(Decision):
 
 
 class ShutdownCancelled(Decision):
-    """Spare what has not begun, at once; finish what has begun within its grace."""
+    """Spare pods whose stop has not begun; the others finish within their grace."""
 
     level = NOTICE
     last_resort = True
@@ -517,7 +497,7 @@ class ShutdownCancelled(Decision):
 
 
 class PodsEnded(Decision):
-    """The wait for pods is over. ``unfinished``: UIDs of pods that outlived the budget."""
+    """``unfinished``: UIDs of pods that outlived the budget."""
 
     level_by = ("unfinished", WARNING, NOTICE)
     last_resort = True
@@ -531,7 +511,7 @@ class PodsEnded(Decision):
 class EpisodeClosed(Decision):
     """The end of a shutdown, after a cancel or on the next boot. ``last_wave``: -1 if none began.
 
-    ``followed``: the next shutdown begins in the same step, so tasks for an episode's end wait on.
+    ``followed``: the next shutdown begins in the same step, so tasks for an episode's end wait for its end.
     """
 
     template = "shutdown closed: {self.outcome}"
@@ -548,7 +528,7 @@ class EpisodeClosed(Decision):
 
 
 class PodStopBegan(Decision):
-    """The pod's grace begins. ``kill_by_ns``: the latest SIGKILL of this shutdown."""
+    """``kill_by_ns``: the latest SIGKILL of this shutdown."""
 
     level = INFO
 
@@ -565,10 +545,7 @@ class PodStopBegan(Decision):
 
 
 class WaveEnded(Decision):
-    """Complete (all pods ended), overran (deadline; stragglers by UID), or cancelled.
-
-    ``mounted``: UIDs of pods with volumes still mounted at the deadline.
-    """
+    """At the deadline ``stragglers`` (UIDs) still ran, and ``mounted`` (UIDs) had mounted volumes."""
 
     last_resort = True
 
@@ -589,8 +566,6 @@ class WaveEnded(Decision):
 
 
 class StragglerEnded(Decision):
-    """A pod ended after its wave's deadline."""
-
     level = INFO
 
     wave: int
@@ -605,7 +580,7 @@ class StragglerEnded(Decision):
 
 
 class AwaitUnmounts(Order):
-    """Report `VolumesUnmounted` for each of these pods (UIDs); ends with the last, or its time."""
+    """Report `VolumesUnmounted` for each of these pods (UIDs)."""
 
     span_role = "unmounts"
     barrier: ClassVar[Barrier] = "none"
@@ -621,9 +596,9 @@ class AwaitUnmounts(Order):
 
 
 class DeletePod(Order):
-    """Mark the pod as disrupted and delete its object, if it still has this UID; the kubelet ends it.
+    """Mark the pod as disrupted and delete its object, if it still has this UID.
 
-    A repeat only shortens the grace. ``after_taint``: wait a bounded time for the node's taint, else a
+    A repeat only shortens the grace. ``after_taint``: first wait a bounded time for the node's taint, or a
     DaemonSet makes the pod again here.
     """
 
@@ -647,8 +622,6 @@ class DeletePod(Order):
 
 
 class DeleteRefused(Decision):
-    """The API server did not take a pod's delete in time."""
-
     template = "the API server did not accept its delete: {self.reason}"
     level = WARNING
     log = "{since} pod {pod}: {text}"
@@ -658,8 +631,6 @@ class DeleteRefused(Decision):
 
 
 class DeleteOverdue(Decision):
-    """A deleted pod still runs though its grace is over: the kubelet does not carry its delete out."""
-
     template = "the kubelet did not end it in its grace"
     level = WARNING
     log = "{since} pod {pod}: {text}"
@@ -668,7 +639,7 @@ class DeleteOverdue(Decision):
 
 
 class HookStarted(Decision):
-    """A preStop hook begins. A ``sleep`` is only a deadline in the actor: ``until_ns``."""
+    """A ``sleep`` is only a deadline in the actor: ``until_ns``."""
 
     story = "the preStop hook of {self.container} ({self.kind}) began"
     template = "{self.container}: preStop {self.kind} began"
@@ -681,7 +652,7 @@ class HookStarted(Decision):
 
 
 class RunHook(Order):
-    """Run an exec or httpGet hook. At most once: an open one after a crash counts as spent."""
+    """Run an exec or httpGet hook, at most once: after a crash no process repeats an open one."""
 
     span_role = "hook"
 
@@ -711,7 +682,7 @@ _HOOK_ENDS = {"timed-out": "ran out of time", "failed": "failed", "cancelled": "
 
 
 class HookEnded(Decision):
-    """``early``: a sleep that ended because its container had exited, or its grace was over."""
+    """``early``: a sleep ended because its container had exited, or its grace was over."""
 
     log = "{since} pod {pod}: {text}"
     log_level_max = WARNING
@@ -742,7 +713,7 @@ class HookEnded(Decision):
 
 
 class SendSignal(Order):
-    """The stop signal, to the container's first process."""
+    """To the container's first process."""
 
     story = "container {self.container} was told to stop, with {self.signal}"
     template = "{self.container}: {self.signal}"
@@ -755,7 +726,7 @@ class SendSignal(Order):
 
 
 class TakeAutopsy(Order):
-    """Look at a straggler before SIGKILL: `AutopsyTaken`."""
+    """Before SIGKILL; reports `AutopsyTaken`."""
 
     template = "{self.container}: looking at what still runs"
     uid: str
@@ -763,7 +734,7 @@ class TakeAutopsy(Order):
 
 
 class KillContainer(Order):
-    """SIGKILL to the container's whole process tree."""
+    """To the container's whole process tree."""
 
     story = "container {self.container} was sent SIGKILL"
     template = "{self.container}: SIGKILL"
@@ -786,7 +757,7 @@ _ENDS: dict[PodOutcome, str] = {
 
 
 class PodEnded(Decision):
-    """A pod's fate and why, in words. ``elapsed_ns`` since its stop began."""
+    """``elapsed_ns``: since its stop began."""
 
     log = TIMED_OF_POD
     log_level_max = INFO
@@ -799,20 +770,19 @@ class PodEnded(Decision):
     elapsed_ns: int = 0
     #: Every container but the sidecars exited with code 0: its phase would be Succeeded.
     succeeded: bool = False
-    # Of a node's pod, for its final status and for Events.
+    # The rest is for a Kubernetes pod's final status and Events.
     means: values.TerminationMode = ""
     namespace: str = ""
     name: str = ""
     owner: str = ""
-    #: Its object is being deleted, and the kubelet, which would remove it, may be stopped.
+    #: Its object is being deleted, and the kubelet that would remove it may be stopped.
     deleted: bool = False
     #: A DaemonSet makes it again here: ``always``, or only on an untainted node.
     returns: Literal["", "untainted", "always"] = ""
-    #: With an unknown outcome: none of its containers runs any more.
+    #: Its outcome is unknown, but none of its containers runs any more.
     gone: bool = False
     #: It ended before in this shutdown and ran again: this end replaces the other.
     again: bool = False
-    #: As far as known.
     exit_codes: BoundedTuple[kinds.ExitCode] = ()
 
     def on_node(
@@ -823,7 +793,6 @@ class PodEnded(Decision):
         *,
         deleted: bool,
     ) -> PodEnded:
-        """The same for a pod of a Kubernetes node, whose final status and Events need more."""
         return replace(
             self,
             means=means,
@@ -852,7 +821,7 @@ class PodEnded(Decision):
 
 
 class AnnounceNode(Order):
-    """Show the node as going down (``ready`` False), or as before."""
+    """``ready`` False: show the node as going down; True: as before."""
 
     beside = "announce"
     span_role = "announce"
@@ -863,9 +832,8 @@ class AnnounceNode(Order):
     ready: bool
     reason: kinds.Word = ""
     message: str = ""
-    #: Set Ready to False, with reason and message; a living kubelet would only reset it.
+    #: Set the condition Ready to False, with reason and message. A running kubelet would reset it.
     unready: bool = True
-    #: Taint the node and make it unschedulable.
     cordon: bool = False
     #: These conditions become True (KEP-5683, KEP-6249), our others False.
     conditions: BoundedTuple[kinds.Word] = ()
@@ -876,8 +844,9 @@ class AnnounceNode(Order):
 
 
 class PostEvent(Order):
-    """A Kubernetes Event, named after ``key``: a repeat is a conflict. ``namespace`` empty: on the Node.
-    ``uid``: of the pod that it is about; `kubectl describe` looks for it.
+    """The Event is named after ``key``, so a repeat is a conflict. ``namespace`` empty: on the Node.
+
+    ``uid``: of its pod; `kubectl describe` looks for it.
     """
 
     barrier: ClassVar[Barrier] = "synced"
@@ -895,7 +864,7 @@ class PostEvent(Order):
 
 
 class WithdrawPods(Order):
-    """Ready=False on each of these pods, so that no Service sends them new requests."""
+    """Set Ready=False on these pods, so that no Service sends them new requests."""
 
     beside = "withdraw"
     span_role = "withdraw"
@@ -910,7 +879,7 @@ class WithdrawPods(Order):
 
 
 class AwaitStatuses(Order):
-    """Wait until the API server has a final status for each of these pods, or no object; `StatusesSeen`."""
+    """Wait until the API server has a final status or no object for each of these pods; `StatusesSeen`."""
 
     beside = "await"
     span_role = "await statuses"
@@ -928,7 +897,7 @@ class AwaitStatuses(Order):
 
 
 class CheckMounts(Order):
-    """Read the mounts of pods and their volumes; `MountsRead`."""
+    """Reports `MountsRead`."""
 
     beside = "mounts"
     template = "looking at what is still mounted"
@@ -937,8 +906,8 @@ class CheckMounts(Order):
 
 
 class DetachCertified(Decision):
-    """Whether this node's volumes may be attached elsewhere: every pod ended, no volume mounted.
-    ``restarts``: the kubelet may have started ended pods again.
+    """``safe``: this node's volumes may be attached elsewhere, because every pod ended and no volume is
+    mounted. ``restarts``: the kubelet may have started ended pods again.
     """
 
     level_by = ("safe", NOTICE, WARNING)
@@ -961,7 +930,7 @@ class DetachCertified(Decision):
 
 
 class PublishCertificate(Order):
-    """Put the certificate on the Node as an annotation, for other programs."""
+    """Annotate the Node with `DetachCertified`, for other programs."""
 
     beside = "certificate"
     span_role = "certify"
@@ -979,7 +948,7 @@ class PublishCertificate(Order):
 
 
 class PublishLastBoot(Order):
-    """Annotate the Node with the end of its last boot (`LastBootEnded`)."""
+    """Annotate the Node with `LastBootEnded`."""
 
     template = "showing on the Node how its last boot ended"
 
@@ -994,7 +963,7 @@ class PublishLastBoot(Order):
 
 
 class LeftUndone(Decision):
-    """Mode observe: the kubelet's unfinished work at the release, by UID."""
+    """Mode observe: the kubelet's unfinished pods (UIDs) at the release."""
 
     log_level_max = INFO
 
@@ -1015,15 +984,11 @@ class LeftUndone(Decision):
 
 
 class StartPod(Order):
-    """Admit a pod."""
-
     template = "being started"
     uid: str
 
 
 class PodRejected(Decision):
-    """A pod that arrived while the node goes down."""
-
     story = "it came while the node was going down, and was rejected: {self.message}"
     template = "rejected: {self.message}"
     level = NOTICE
@@ -1039,17 +1004,15 @@ class PodRejected(Decision):
 
 
 class DeliverStatuses(Order):
-    """Final statuses, one ``(uid, phase, reason, message, exit codes)`` a pod."""
-
     beside = "statuses"
     span_role = "deliver"
 
     barrier: ClassVar[Barrier] = "synced"
     this_boot: ClassVar[bool] = True
     statuses: BoundedTuple[kinds.PodStatus]
-    #: Remove the objects afterwards: their containers have ended.
+    #: Remove the objects afterwards, because their containers have ended.
     remove: bool = False
-    #: From an earlier boot: only for unchanged pods (resourceVersion, no container started).
+    #: Statuses from an earlier boot: skip pods that have changed since, or started a container.
     unchanged_only: bool = False
 
     def text(self, names: Names, at: Stamp) -> str:
@@ -1057,8 +1020,8 @@ class DeliverStatuses(Order):
 
 
 class FlushTraces(Order):
-    """Have the exporter send all ended spans. Ends after ``timeout_ns`` at the latest, and at once if the
-    back end does not answer: the rest goes out after the reboot.
+    """Have the exporter send all ended spans. Ends at once if the back end does not answer: the next boot
+    sends the rest.
     """
 
     beside = "traces"
@@ -1071,9 +1034,7 @@ class FlushTraces(Order):
 
 
 class StatusesSettled(Decision):
-    """The wait for the final statuses is over. ``missing``: pods whose due status no component confirmed. A
-    pod that was not seen to end has none.
-    """
+    """``missing``: pods whose due status no component confirmed. A pod that was not seen to end has none."""
 
     level_by = ("missing", WARNING, INFO)
     log = UNLOGGED
@@ -1090,7 +1051,7 @@ class StatusesSettled(Decision):
 
 
 class ActorFailed(Decision):
-    """``handle`` raised. In a shutdown the actor takes no further part in it, nor does any that ends pods."""
+    """``handle`` raised. It takes no further part in this shutdown, nor does any actor that ends pods."""
 
     level = ERROR
     log = PLAIN
@@ -1106,7 +1067,7 @@ class ActorFailed(Decision):
 
 
 class FallbackEngaged(Decision):
-    """The fallback leads this shutdown from now on. ``pods`` have not ended."""
+    """The fallback now leads this shutdown. ``pods`` have not ended."""
 
     level = WARNING
     log = UNLOGGED

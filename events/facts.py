@@ -37,7 +37,7 @@ Result = Literal["done", "failed", "timed-out", "cancelled", "unknown"]
 
 # --- orders, by the word in their key ---
 
-#: The text of an order, by the word in its key. ``{part}``: after the colon.
+#: By the word in an order's key. ``{part}``: after the colon.
 ORDER_TEXTS = {
     "arm": "taking the delay lock",
     "disarm": "giving the delay lock back",
@@ -77,9 +77,9 @@ ORDER_TEXTS = {
 #: Where one actor gives a word another meaning.
 ORDER_TEXTS_BY_ACTOR = {("KubeletActor", "stop"): "kubelet-stop", ("KubeletActor", "start"): "kubelet-start"}
 
-#: How the keys begin of orders to start a pod, and to start the kubelet.
+#: Begins of order keys: to start a pod, to start the kubelet.
 START_POD_KEY, START_KUBELET_KEY = "NodeStatusActor/start/", "KubeletActor/start/"
-#: The controller's writes to a Node, and its requests to a machine and to the storm brake.
+#: The controller's orders to a Node, a machine and the storm brake.
 OF_OUTAGES = "OutageActor/"
 
 #: The Node differs from the order, so the edge did not write. The actor decides anew.
@@ -102,7 +102,6 @@ def _reachable_text(who: str, event: RuntimeRead | ApiRead) -> str:
 
 
 def process_text(process: values.ProcessReport) -> str:
-    """One process of an autopsy."""
     ignored = f", ignores {' '.join(process.signals_ignored)}" if process.signals_ignored else ""
     where = f" in {process.wait_channel}" if process.wait_channel else ""
     open_ones = f", {plural(process.connections, 'open connection')}" if process.connections else ""
@@ -113,7 +112,7 @@ def holder_text(holder: values.LockHolder) -> str:
     return f"{holder.who} (process {holder.pid}, uid {holder.uid}: {holder.why})"
 
 
-#: By source, the texts about a boot's end; other values have none.
+#: Texts about a boot's end; other values have none.
 CRASH_TEXTS = {
     "panic": "the kernel panicked",
     "oops": "the kernel had an oops",
@@ -138,7 +137,7 @@ JOURNAL_TEXTS = {
 
 
 class DaemonStarted(Fact):
-    """A process began to write. ``preparing`` is logind's property, None: unreadable."""
+    """A process began to write. ``preparing``: logind's property; None: unreadable."""
 
     version: kinds.Version
     pid: int
@@ -151,7 +150,7 @@ class DaemonStarted(Fact):
     lock_inherited: bool = False
     kind: values.ShutdownKind = "unknown"
     grant_ns: int = 0
-    #: Earlier starts that failed at the same sequence number of this journal.
+    #: Earlier starts that failed at the same record number of this journal.
     failed_starts: int = 0
 
     def text(self, names: Names, at: Stamp) -> str:
@@ -160,7 +159,7 @@ class DaemonStarted(Fact):
 
 
 class StopRequested(Fact):
-    """SIGTERM or SIGINT. ``system_stopping``: the service manager itself is going down."""
+    """SIGTERM or SIGINT. ``system_stopping``: the service manager is going down."""
 
     level_by = ("system_stopping", WARNING, INFO)
     lane = URGENT
@@ -177,7 +176,7 @@ class StopRequested(Fact):
 
 
 class SettingsLoaded(Fact):
-    """A valid configuration; ``sources``: by field, the origin of its value."""
+    """``sources``: by field, the origin of its value."""
 
     template = "configuration loaded"
 
@@ -186,8 +185,6 @@ class SettingsLoaded(Fact):
 
 
 class SettingsRejected(Fact):
-    """A reload that failed; the old configuration stays."""
-
     notice = "settings-rejected"
     template = "configuration not reloaded, the old one stays: {self.error}"
     level = ERROR
@@ -203,7 +200,7 @@ class Tick(Fact):
 
 
 class Heartbeat(Fact):
-    """A shutdown runs, and a second passed without another record: it bounds the time of a power cut."""
+    """In a shutdown, a second passed without another record. It bounds the time of a power cut."""
 
     template = "the shutdown goes on"
     level = DEBUG
@@ -211,7 +208,7 @@ class Heartbeat(Fact):
 
 
 class ClockStepped(Fact):
-    """The wall clock moved against the monotonic one. Moves no deadline."""
+    """It moves no deadline."""
 
     delta_ns: int
 
@@ -219,12 +216,12 @@ class ClockStepped(Fact):
         return f"the wall clock was stepped by {offset(self.delta_ns)}"
 
 
-#: A call that waits for its container gets no answer for `bounds.Bounds.stop_heard_seconds`. More is slow.
+#: A stop takes up to `bounds.Bounds.stop_heard_seconds` if the call waits for its container. More is slow.
 SLOW_STOP_NS = 5 * NS_PER_SECOND // 2
 
 
 class OrderEnded(Fact):
-    """The one outcome of an order. ``reason`` is empty for ``done``; ``elapsed_ns`` of its effect."""
+    """The one outcome of an order. ``reason``: empty for ``done``."""
 
     lane = OUTCOMES
 
@@ -245,7 +242,7 @@ class OrderEnded(Fact):
 
     @property
     def slow_stop(self) -> bool:
-        """The stop signal was late: its pod had less time."""
+        """The stop signal was late, so its pod had less time."""
         return self.elapsed_ns >= SLOW_STOP_NS and parse_order_key(self.key).what == "stop"
 
     @property
@@ -254,12 +251,11 @@ class OrderEnded(Fact):
         return WARNING if self.result in FAILED_RESULTS else DEBUG if quiet else INFO
 
     def log_messages(self, names: Names, message: Message, since: str) -> Iterator[Message]:
-        # A pod's reason repeats a failed stop, and `Disarmed` a failed arming: the log shows each once. No
-        # other event repeats a failed start.
+        # Log a failure once: a pod's reason repeats a failed stop, and `Disarmed` a failed arming. No other
+        # event repeats a failed start.
         if message.level <= WARNING and self.key.startswith((START_POD_KEY, START_KUBELET_KEY)):
             yield message._replace(level=ERROR)
-        # The log shows why a write to the Node or a power-off failed. After `NODE_CHANGED` the actor decides
-        # anew.
+        # After `NODE_CHANGED` the actor decides anew.
         elif message.level <= WARNING and self.key.startswith(OF_OUTAGES) and self.reason != NODE_CHANGED:
             yield message
 
@@ -269,7 +265,7 @@ class OrderEnded(Fact):
 
 
 class EffectPanicked(Fact):
-    """An effect raised an error that its edge does not know. Its order ends failed; this names the bug."""
+    """An effect raised an unexpected error. Its order ends failed; this names the bug."""
 
     lane = OUTCOMES
     notice = "effect-panicked"
@@ -283,20 +279,21 @@ class EffectPanicked(Fact):
 
 
 class LastBootRead(Fact):
-    """This machine's traces of the end of the boot that last wrote the journal; read once after it.
+    """The logs about the end of the boot that last wrote the journal; read once, without foreign texts.
 
-    Without foreign texts. ``alive_wall_ns``: the last sign of life of that boot, 0: none.
+    ``alive_wall_ns``: the last sign of life of that boot, 0: none.
     """
 
     boot_id: str
     crash: values.CrashRecord = "none"
     wtmp: values.WtmpEnd = "absent"
     journal: values.JournalEnd = "absent"
-    #: Near its end the kernel reported a panic or a hung processor; a person pressed the power key.
+    #: Near its end the kernel reported a panic or a hung processor.
     kernel_emergency: bool = False
     power_key: bool = False
-    #: The hardware's watchdog reset the machine; kexec began this boot.
+    #: The hardware's watchdog reset the machine.
     watchdog: bool = False
+    #: kexec began this boot.
     kexec: bool = False
     alive_wall_ns: int = 0
 
@@ -317,8 +314,6 @@ class LastBootRead(Fact):
 
 
 class DurabilityLate(Fact):
-    """An effect started before its order was written or synced, because the disk did not answer."""
-
     level = WARNING
 
     key: str
@@ -331,7 +326,7 @@ class DurabilityLate(Fact):
 
 
 class StorageFailed(Fact):
-    """A write or sync failed: final for that file."""
+    """A write or sync failed. No record goes to that file any more."""
 
     notice = "storage-failed"
     template = "journal at {self.location} failed: {self.error}"
@@ -342,7 +337,7 @@ class StorageFailed(Fact):
 
 
 class StorageMoved(Fact):
-    """The journal continues at another location; records from ``first_seq`` were written again there."""
+    """Records from ``first_seq`` were written again at the new location."""
 
     notice = "storage-moved"
     template = "journal continues at {self.location} from record {self.first_seq}"
@@ -356,7 +351,7 @@ class StorageMoved(Fact):
 
 
 class LogindRead(Fact):
-    """Manager properties, read while arming or after a change. ``owner`` is the unique bus name."""
+    """Read while arming or after a change. ``owner``: the unique bus name."""
 
     lane = URGENT
     level = DEBUG
@@ -374,7 +369,7 @@ class LogindRead(Fact):
 
 
 class PrepareForShutdown(Fact):
-    """logind's signal, its sender checked. ``grant_ns``: the limit at that moment."""
+    """logind's signal. ``grant_ns``: the limit at that moment."""
 
     lane = URGENT
 
@@ -383,7 +378,7 @@ class PrepareForShutdown(Fact):
     grant_ns: int = 0
     lock_held: bool = False
     owner: kinds.BusName = ""
-    #: As last seen: another program called ``kubelet`` holds a delay lock on shutdown.
+    #: As in `LogindRead`, as last seen.
     kubelet_lock: bool = False
 
     def text(self, names: Names, at: Stamp) -> str:
@@ -395,7 +390,7 @@ class PrepareForShutdown(Fact):
 
 
 class SignalRejected(Fact):
-    """A signal from a foreign sender or with a wrong body (kubernetes#97951)."""
+    """A signal from another sender or with a wrong body (kubernetes#97951)."""
 
     lane = URGENT
     level = WARNING
@@ -409,7 +404,7 @@ class SignalRejected(Fact):
 
 
 class PreparingRead(Fact):
-    """The property ``PreparingForShutdown`` changed between two reads, or logind changed its owner."""
+    """``PreparingForShutdown`` or logind's owner changed between two reads."""
 
     lane = URGENT
 
@@ -421,9 +416,8 @@ class PreparingRead(Fact):
 
 
 class LockHoldersRead(Fact):
-    """Other programs with a delay lock, at the signal and after each change until the machine goes on.
-
-    logind waits for all of them, up to the limit that Ebbtide raised.
+    """Other programs with a delay lock, at the signal and after each change. logind waits for all of them, up
+    to the limit that Ebbtide raised.
     """
 
     level_by = ("holders", INFO, DEBUG)
@@ -438,7 +432,7 @@ class LockHoldersRead(Fact):
 
 
 class ScheduleRead(Fact):
-    """A scheduled shutdown appeared, moved or vanished. ``at_wall_ns`` 0: none."""
+    """``at_wall_ns`` 0: no shutdown is scheduled any more."""
 
     lane = URGENT
     level = NOTICE
@@ -460,7 +454,7 @@ class ScheduleRead(Fact):
 
 
 class BusLost(Fact):
-    """The bus connection, or logind's name on it, went away."""
+    """The bus connection or logind's name on it is lost."""
 
     lane = URGENT
     notice = "bus-lost"
@@ -472,7 +466,7 @@ class BusLost(Fact):
 
 
 class DropInsRead(Fact):
-    """What logind's configuration files ask for. ``others_ns`` is the largest value of any other file."""
+    """``others_ns``: the largest value in other configuration files of logind."""
 
     lane = URGENT
     level = DEBUG
@@ -480,7 +474,7 @@ class DropInsRead(Fact):
     others_ns: int = 0
     others_path: kinds.Path = ""
     ours_ns: int | None = None
-    #: A foreign file that sorts after ours and sets the same key.
+    #: A file that sorts after ours and sets the same key.
     overridden_by: kinds.Path = ""
 
     def text(self, names: Names, at: Stamp) -> str:
@@ -492,9 +486,9 @@ class DropInsRead(Fact):
 
 
 class InventoryTaken(Fact):
-    """The pods on the node, in parts of at most `INVENTORY_PODS_MAX`; later ties use their order.
+    """A part of the node's pods; their order decides later ties.
 
-    ``untold``: why some have no priority yet, with no answer of the API server since the daemon's start.
+    ``untold``: why some have no priority yet: the API server has not answered since the daemon's start.
     """
 
     level_by = ("untold", WARNING, INFO)
@@ -512,7 +506,7 @@ class InventoryTaken(Fact):
     def in_parts(
         cls, key: str, as_of_ns: int, source: str, pods: Sequence[values.Pod], untold: str = ""
     ) -> list[InventoryTaken]:
-        """All of these pods, in one part at least: an actor waits for it."""
+        """At least one part, because an actor waits for it."""
         cut, room = [list[values.Pod]()], INVENTORY_BYTES_MAX
         for pod in pods:
             size = len(msgspec.msgpack.encode(pod))
@@ -539,14 +533,12 @@ class InventoryTaken(Fact):
         return f"{plural(len(self.pods), 'pod')} listed by {self.source}{part}{lacking}"
 
     def introduce(self, names: Names) -> None:
-        # Keep every name: an order's outcome may come long after the pod has gone, and a node sees only a few
-        # thousand UIDs between two boots.
+        # Keep every name: an order's outcome may come long after its pod. A node sees only a few thousand
+        # UIDs between two boots.
         names.labels.update((pod.uid, pod.label) for pod in self.pods)
 
 
 class PodAppeared(Fact):
-    """A pod asks to be started here."""
-
     template = "is to be started"
     level = DEBUG
     pod: values.Pod
@@ -556,8 +548,6 @@ class PodAppeared(Fact):
 
 
 class ManifestRejected(Fact):
-    """A pod manifest with an error."""
-
     notice = "manifest-rejected"
     template = "manifest {self.path}: {self.error}"
     level = ERROR
@@ -575,10 +565,10 @@ class ContainerStarted(Fact):
 
 
 class ContainerExited(Fact):
-    """Observed, whatever the cause. ``exit_code`` None: unknown, as for an adopted process.
+    """``exit_code`` None: unknown, as for an adopted process.
 
     ``gone``: it had vanished before a look. ``never_ran``: expected to start, and not seen to run. ``lost``:
-    the runtime lost it, as with its shim, and the exit code is the runtime's own.
+    the runtime lost it, as with its shim, and made up the exit code.
     """
 
     lane = OUTCOMES
@@ -609,8 +599,6 @@ class ContainerExited(Fact):
 
 
 class AutopsyTaken(Fact):
-    """A straggler's processes just before SIGKILL."""
-
     level = WARNING
 
     uid: str
@@ -623,7 +611,7 @@ class AutopsyTaken(Fact):
         return f"autopsy of {self.container}: {found}"
 
     def log_messages(self, names: Names, message: Message, since: str) -> Iterator[Message]:
-        # A line a process: each may be long, and a log cuts long lines.
+        # A line for each process, because a log cuts long lines.
         name = names.of(self.uid)
         for process in self.processes:
             yield Message(message.level, f"autopsy of {name}/{self.container}: {process_text(process)}")
@@ -637,10 +625,10 @@ class AutopsyTaken(Fact):
 
 
 class KubeletRead(Fact):
-    """The kubelet's unit, at the start and on each change. ``active`` None: unknown.
+    """The kubelet's unit. ``active`` None: unknown.
 
-    ``stoppable`` False: the container runtime is in the same unit (k3s, rke2). ``healthy``: the answer of its
-    health endpoint; False: bad or no answer; None: no such endpoint.
+    ``stoppable`` False: the container runtime is in the same unit (k3s, rke2). ``healthy``: of its health
+    endpoint; False: bad or no answer; None: no such endpoint.
     """
 
     unit: kinds.Unit
@@ -661,8 +649,6 @@ class KubeletRead(Fact):
 
 
 class RuntimeRead(Fact):
-    """The container runtime began or ceased to answer."""
-
     level_by = ("reachable", NOTICE, WARNING)
 
     reachable: bool
@@ -673,7 +659,7 @@ class RuntimeRead(Fact):
 
 
 class ApiRead(Fact):
-    """The API server began to answer, or has not answered for a while. ``taint``: we may taint the node."""
+    """``taint``: we may taint the node."""
 
     level_by = ("reachable", NOTICE, WARNING)
 
@@ -687,11 +673,9 @@ class ApiRead(Fact):
 
 
 class PodJoined(Fact):
-    """No inventory of this shutdown had this running pod; or its kubelet started again containers with an end
-    on record: ``pod`` is the current state.
-    """
+    """No inventory of this shutdown had this running pod; or its kubelet started ended containers again."""
 
-    # The exit of a new container must not overtake it.
+    # Before the exit of a new container.
     lane = OUTCOMES
     template = "runs here, and was in no inventory of this shutdown, or had ended"
     level = NOTICE
@@ -704,8 +688,6 @@ class PodJoined(Fact):
 
 
 class VolumesUnmounted(Fact):
-    """All of this pod's volumes are unmounted."""
-
     lane = OUTCOMES
     story = "its volumes were unmounted"
     template = "its volumes are unmounted"
@@ -714,11 +696,9 @@ class VolumesUnmounted(Fact):
 
 
 class MountsRead(Fact):
-    """Mounts that are left: of pods as (UID, volume), of volume drivers ("", path). Before the outcome of the
-    order ``key``.
-    """
+    """Mounts that are left: of pods as (UID, volume), of volume drivers ("", path)."""
 
-    # An order's finding comes before its outcome.
+    # Before the outcome of the order ``key``.
     lane = OUTCOMES
 
     key: str
@@ -731,8 +711,9 @@ class MountsRead(Fact):
 
 
 class StatusesSeen(Fact):
-    """Of the pods of the order ``key``, which waits for final statuses or delivers them: those without one in
-    the API server. Before the order's outcome; from a slow delivery also meanwhile.
+    """``missing``: pods of the order ``key`` without a final status in the API server.
+
+    It comes before the order's outcome. A slow delivery also reports it meanwhile.
     """
 
     level_by = ("missing", WARNING, INFO)
@@ -752,7 +733,7 @@ class StatusesSeen(Fact):
 
 
 class HurryRequested(Fact):
-    """``ebbtide hurry POD``: stop waiting for a pod. ``pod`` is ``namespace/name``, a name, or a UID."""
+    """``ebbtide hurry POD``. ``pod``: ``namespace/name``, a name, or a UID."""
 
     lane = URGENT
     level = NOTICE
@@ -765,7 +746,7 @@ class HurryRequested(Fact):
 
 
 class ReleaseRequested(Fact):
-    """``ebbtide release``: release the machine now."""
+    """``ebbtide release``."""
 
     lane = URGENT
     notice = "release-requested"
@@ -778,5 +759,5 @@ class ReleaseRequested(Fact):
 #: Of one `InventoryTaken`. A pod may have thousands of containers.
 INVENTORY_PODS_MAX, INVENTORY_BYTES_MAX = 256, 1024 * 1024
 
-#: The source of a refreshed `InventoryTaken` while the runtime is away: the last look, however old.
+#: The source of a refreshed `InventoryTaken` while the runtime does not answer: its last answer.
 FROM_TABLE = "table"

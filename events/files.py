@@ -1,7 +1,6 @@
-"""Whole files that a crash leaves old or new, never in between; after a sync a power cut too.
+"""Replaces files as a whole: after a crash, and with a sync after a power cut, a file is old or new.
 
-It also checks the folder's owner: other writers could put a link under our names, and root would follow it.
-Blocking, without Trio.
+The folder must be ours: another writer could put a link under our names, and root would follow it.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 @contextmanager
 def own_directory(directory: str | os.PathLike[str]) -> Iterator[int]:
     """A descriptor of a directory that only we and root can write to. Raises OSError with the cure."""
-    # Administrators may link to a larger disk; a stranger's link does not count.
+    # An administrator may link to a larger disk, so check the link's owner too.
     _require_own(os.lstat(directory), directory)
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         found = os.fstat(descriptor)
         _require_own(found, directory)
-        # By convention a group with our own number has no other member.
+        # By convention, a group with our own number has no other member.
         own_group = stat.S_IWGRP if found.st_gid == os.getegid() == os.geteuid() else 0
         if found.st_mode & WRITABLE_BY_OTHERS & ~own_group:
             who = "others may write to it: close it with chmod go-w, or name another folder"
@@ -46,14 +45,13 @@ def _require_own(found: os.stat_result, directory: str | os.PathLike[str]) -> No
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    # A write may be partial (a signal, a full disk); without a view each retry would copy the rest.
+    # A write may be partial. Without a view each retry would copy the rest.
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
 
 
 def sync_directory(directory: Path) -> None:
-    """Makes the names in it durable."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -61,16 +59,14 @@ def sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
-#: The temporary files in use. The lock guards this set alone, and no write.
+#: The temporary files in use. The lock guards only this set.
 _temporaries: set[Path] = set()
 _temporaries_lock = threading.Lock()
 
 
 @contextmanager
 def _temporary(path: Path) -> Iterator[str]:
-    """The name of a file that no other thread writes to; the first free one, so that the next write replaces
-    the leftover of a crash.
-    """
+    """The first free name, so that the next write replaces the leftover of a crash."""
     names = (path.with_name(f".{path.name}.{number}.new") for number in itertools.count())
     with _temporaries_lock:
         temporary = next(name for name in names if name not in _temporaries)
@@ -83,16 +79,14 @@ def _temporary(path: Path) -> Iterator[str]:
 
 
 def write_atomically(path: Path, data: bytes, *, sync: bool = False) -> None:
-    """Old content or new, never half of it; only the owner can read it. Raises OSError, also if others may
-    write to the directory. Of two writers the last one wins.
-    """
+    """Raises OSError, also if others may write to the directory. The last of two writers wins."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
     with _temporary(path) as temporary, own_directory(path.parent) as folder:
         try:
             descriptor = os.open(temporary, flags, FILE_MODE, dir_fd=folder)
             try:
                 write_all(descriptor, data)
-                # Before the rename: after a crash the name could have a file without its content.
+                # Before the rename, or after a power cut the name could have a file without its content.
                 if sync:
                     os.fsync(descriptor)
             finally:
@@ -105,17 +99,17 @@ def write_atomically(path: Path, data: bytes, *, sync: bool = False) -> None:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """The same, and its name is durable too at the return."""
+    """The file and its name are durable at the return."""
     write_atomically(path, data, sync=True)
     sync_directory(path.parent)
 
 
-#: For an edge's memory: the objects of a thousand pods.
+#: Room for the objects of a thousand pods.
 OWN_BYTES_MAX = 16 * 1024 * 1024
 
 
 def read_own(path: Path, bytes_max: int = OWN_BYTES_MAX) -> bytes:
-    """A file that only we or root can have written, up to this size. Raises OSError."""
+    """Only a file that no other user can have written. Raises OSError."""
     with own_directory(path.parent) as folder:
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         with open(os.open(path.name, flags, dir_fd=folder), "rb") as file:

@@ -1,7 +1,6 @@
-"""Waiting for a folder to change.
+"""Waits for a folder to change.
 
-A missing folder is watched through its nearest ancestor, and a folder that is deleted and made again is found
-again.
+A missing folder is watched through its nearest ancestor, so a folder that returns is found again.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ CHANGE_MASK = (
     IN_CLOSE_WRITE | IN_MOVED_FROM | IN_MOVED_TO | IN_CREATE | IN_DELETE | IN_DELETE_SELF | IN_MOVE_SELF
     | IN_ONLYDIR
 )  # fmt: skip
-#: A path that goes away. While a file is open, IN_ATTRIB tells of its deletion.
+#: While a file is open, the kernel reports its deletion by IN_ATTRIB.
 GONE_MASK = IN_ATTRIB | IN_DELETE_SELF | IN_MOVE_SELF
 EVENT_HEADER = struct.Struct("iIII")
-#: Some thousand events. The rest is read with the next change: the caller compares folders anyway.
+#: Some thousand events. The next call reads the rest.
 READ_BYTES_MAX = 64 * 1024
-#: A new file causes several events (temporary file, write, rename): look once after them.
+#: A new file causes several events (temporary file, write, rename): wait for the last.
 SETTLE_SECONDS = 0.01
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -49,14 +48,14 @@ class FolderWatch:
         os.close(self._fd)
 
     async def changed(self) -> frozenset[str]:
-        """Wait for a change since the last call, and return the names of the changed entries."""
+        """Wait for a change since the last call. Returns the names of the changed entries."""
         names = await self.event()
-        # Folders may have come or gone: before the caller looks, so that no change is missed.
+        # Folders may have come or gone. Watch them before the caller looks, or it misses a change.
         self._renew()
         return names
 
     async def event(self) -> frozenset[str]:
-        """`changed` without a call that a hung disk can hold: a folder that returns is not found again."""
+        """`changed` without a call that a hung disk can block: it does not find a folder that returns."""
         await trio.lowlevel.wait_readable(self._fd)
         await trio.sleep(SETTLE_SECONDS)
         names, data, offset = set(), b"", 0
@@ -69,11 +68,9 @@ class FolderWatch:
         return frozenset(names)
 
     def _renew(self) -> None:
-        """Watch what exists now. The second removal of a watch that the kernel has removed fails, which is
-        fine.
-        """
         wanted = {self._watch_nearest(folder) for folder in self._folders}
         for stale in self._watches - wanted:
+            # It fails, harmlessly, if the kernel has removed the watch.
             _libc.inotify_rm_watch(self._fd, stale)
         self._watches = wanted
 
@@ -82,7 +79,7 @@ class FolderWatch:
         for parent in (folder, *folder.parents):
             watch = int(_libc.inotify_add_watch(self._fd, os.fsencode(parent), self._mask))
             if watch >= 0:
-                # It was made between the two looks, without an event: look again.
+                # The folder was made between the two calls, without an event.
                 return self._watch_nearest(folder) if missing and below.is_dir() else watch
             missing = ctypes.get_errno() == errno.ENOENT
             below = parent

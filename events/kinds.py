@@ -1,7 +1,7 @@
-"""What texts name, as types of fields: it decides their pseudonyms in a redacted journal (`replay.redact`).
+"""Types of text fields by what they name: a redacted journal's pseudonyms depend on it (`replay.redact`).
 
-A plain ``str`` is a message, which may name anything, unless the field's name says more (`FIELD_NAMES`).
-Redaction keeps words, versions, signals, bus names, hashes and kernel symbols.
+A plain ``str`` is a message, which may name anything, unless `FIELD_NAMES` has its field. Redaction keeps
+words, versions, signals, bus names, hashes and kernel symbols.
 """
 
 from __future__ import annotations
@@ -39,14 +39,13 @@ Path = Annotated[str, _names("path")]
 #: ``path:line``.
 FilePosition = Annotated[str, _names("file position")]
 Volume = Annotated[str, _names("volume")]
-#: The kubelet's name for an attachable volume; of a CSI volume `CSI_VOLUME`, its driver, ``^``, its handle.
+#: The kubelet's name for an attachable volume; for a CSI volume `CSI_VOLUME`, driver, ``^``, handle.
 VolumeInUse = Annotated[str, _names("volume in use")]
 Command = Annotated[str, _names("command")]
 HookDetail = Annotated[str, _names("hook")]
 Tty = Annotated[str, _names("tty")]
-#: An order's (`events.base.order_key`).
+#: `events.base.order_key`.
 Key = Annotated[str, _names("key")]
-#: A proof's source and its name.
 ProofSource = Annotated[str, _names("source")]
 OutageWait = Annotated[str, _names("outage waits")]
 #: ``Kind/name``; and ``namespace/Kind/name``.
@@ -54,18 +53,17 @@ Owner = Annotated[str, _names("owner")]
 NamespacedOwner = Annotated[str, _names("namespaced owner")]
 #: The Node, or a workload.
 EventSubject = Annotated[str, _names("event subject")]
-#: A user's id.
 Person = Annotated[int, _names("person")]
-#: A process's output: no redacted journal has any of it.
+#: A process's output: a redacted journal has none.
 LastLines = Annotated[BoundedTuple[str], _names("dropped")]
 
 #: A pod's UID and a volume, or "" and the path of a volume driver's mount.
 Mount = tuple[Uid, Volume]
 ExitCode = tuple[Container, int]
-#: A pod's UID, its phase, reason and message, and its containers' exit codes, as far as known.
+#: UID, phase, reason, message, known exit codes.
 PodStatus = tuple[Uid, Word, Word, Word, BoundedTuple[ExitCode]]
 
-#: Names of fields that mean the same everywhere.
+#: By a field's name.
 FIELD_NAMES = {
     "key": re.compile(r"(\w+_)?key"),
     "uid": re.compile(r"(\w+_)?uids?|\w+_uuid|provider_id"),

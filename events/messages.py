@@ -5,34 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-#: As sd-daemon(3) counts: smaller is worse. `INFO` may be left out, `DEBUG` is bookkeeping.
+#: As in sd-daemon(3): smaller is worse.
 ERROR, WARNING, NOTICE, INFO, DEBUG = 3, 4, 5, 6, 7
 
 
 class Message(NamedTuple):
-    """A text and its level."""
-
     level: int
     text: str
 
 
-#: Forms of a log line: ``since`` counts from the shutdown's begin, ``pod`` is the pod's name.
+#: Forms of a log line. ``since``: time since the shutdown's begin.
 UNLOGGED = ""
 PLAIN, TIMED = "{text}", "{since} {text}"
 OF_POD, TIMED_OF_POD = "pod {pod} {text}", "{since} pod {pod} {text}"
 
 
 class Names:
-    """The names and waves of pods, by UID, from the events of the whole journal: events name pods outside of
-    a shutdown and before their plan. A daemon's log remembers only this.
-    """
+    """Names from earlier events of the whole journal: also events outside of a shutdown name pods."""
 
     def __init__(self, labels: Mapping[str, str] | None = None) -> None:
         #: UID to ``namespace/name``.
         self.labels = dict(labels or {})
-        #: UID to the wave of the pod's last plan, for events without a wave of their own.
+        #: UID to the wave of the pod's last plan.
         self.waves: dict[str, int] = {}
-        #: From the last `ShutdownBegan`: without a lock a release is a no-op.
+        #: From the last `ShutdownBegan`.
         self.lock_held = True
         self.grant_ns = 0
         #: From the last plan, by wave.
@@ -53,22 +49,21 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-#: A text names so many pods or volumes and counts the rest.
+#: More would make a line too long to read.
 NAMES_MAX = 8
 
 
 def shortened_list(texts: Sequence[str], most: int = NAMES_MAX) -> str:
-    """A few of them, and how many more there are."""
     more = len(texts) - most
     return ", ".join(texts[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def mounts_text(names: Names, mounted: Sequence[tuple[str, str]]) -> str:
-    """``shop/web-0 data``: pod and volume; or the path alone, for a driver's mount."""
+    """``shop/web-0 data``; the path alone for a driver's mount."""
     return shortened_list([f"{names.of(uid)} {volume}" if uid else volume for uid, volume in mounted])
 
 
-#: How a boot ended, the begin of a report for people; ``{wave}``: where it was cut short.
+#: By `events.values.BootEnding`.
 ENDING_TEXTS = {
     "graceful": "graceful",
     "cut-short": "cut short at wave {wave}",

@@ -1,7 +1,7 @@
-"""The events of the controller in the cluster: facts first, then its actors' conclusions.
+"""The events of the controller in the cluster: facts first, then decisions.
 
-One journal is about one Node object. Times are on the writing process's monotonic clock. Times of other
-machines are *marks*: texts that are only compared for equality (except in `LastBootStated`, for people).
+One journal is about one Node object. Times are on the writing process's monotonic clock. Other machines'
+times are *marks*: texts that are only compared for equality.
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ from ebbtide.events.messages import (
 from ebbtide.events.units import span
 from ebbtide.events.values import BootEnding, BootEndReason, Value
 
-#: The Node's Ready condition; empty: the Node has none, or is gone.
+#: Empty: the Node has no Ready condition, or is gone.
 Ready = Literal["True", "False", "Unknown", ""]
-#: The owner of the Node's ``node.kubernetes.io/out-of-service`` taint. An annotation notes ours.
+#: The owner of the Node's out-of-service taint. An annotation marks ours.
 TaintOwner = Literal["none", "ours", "other"]
 Effect = Literal["NoExecute", "NoSchedule"]
 
-#: A source of statements about the machine's power or its pods. ``declared``: a person. ``certificate``: the
-#: node's own daemon. ``cloud-taint``: the cloud controller. ``remediator``: another controller's condition.
+#: ``declared``: a person. ``certificate``: the node's own daemon. ``cloud-taint``: the cloud controller.
+#: ``remediator``: another controller's condition.
 Source = Literal[
     "redfish", "ipmi", "cloud", "cloud-taint", "certificate", "declared", "remediator", "peer", "kubelet"
 ]
 #: ``off`` is a proof if everything else fits, ``on`` a contradiction, ``unknown`` neither.
 Verdict = Literal["off", "on", "unknown"]
-#: The identifier in ``EvidenceRead.identity``. ``nodeName``: the configuration names the system of this node.
+#: ``nodeName``: the configuration names the system of this node.
 IdentityKind = Literal["systemUUID", "providerID", "nodeUID", "nodeName", "none"]
 _UUID = re.compile(r"(..)(..)(..)(..)-(..)(..)-(..)(..)(-.{4}-.{12})")
 
 
 def unswapped(uuid: str) -> str:
-    """One spelling for both byte orders of the first three fields: a kubelet may write either."""
+    """One spelling for both byte orders: a kubelet may write either."""
     return min(uuid, _UUID.sub(r"\4\3\2\1-\6\5-\8\7\9", uuid)) if _UUID.fullmatch(uuid) else uuid
 
 
@@ -72,29 +72,26 @@ OutageOutcome = Literal[
 
 
 class OutageSettings(Value):
-    """The part of the controller's configuration that an outage needs."""
-
     effect: Effect = "NoExecute"
-    #: Decide and record, but do not change the cluster, also for outages that began before.
+    #: Decide and record, but do not change the cluster. This includes open outages.
     dry_run: bool = False
-    #: How long a proof counts after its observation; a second reading is newer.
+    #: How long a proof counts after its observation.
     proof_seconds: int = 60
     #: How often an open outage reports itself.
     reminder_seconds: int = 3600
-    #: Switch the machine off after so long without Ready and without a sign of life; 0: never. From this
-    #: node's pool.
+    #: Switch the machine off after so long without Ready and without a sign of life; 0: never.
     power_off_seconds: int = 0
-    #: No systemUUID decides: a management controller of its pool that switches machines off knows its system
-    #: by the Node's name, or its pool has none.
+    #: The configuration names this node's system to its management controller, so no systemUUID decides. Also
+    #: true if none of its pool may switch it off.
     bound: bool = False
     #: OTEL_RESOURCE_ATTRIBUTES of the controller.
     resource: BoundedDict[str, str] = {}
-    #: Who has paused the controller, or this node's outages, as in `PauseRead`.
+    #: As in `PauseRead`.
     paused: str = ""
 
 
 class LostPod(Value):
-    """A pod bound to the node. ``owner_uid`` empty: a bare pod, which no controller makes again."""
+    """A pod bound to the node. ``owner_uid`` empty: no controller makes it again."""
 
     uid: str
     namespace: str
@@ -102,17 +99,16 @@ class LostPod(Value):
     owner_uid: str = ""
     #: ``Kind/name``.
     owner: kinds.Owner = ""
-    #: Its apiVersion, if the controller reads its kind.
+    #: The owner's apiVersion, if the controller reads its kind.
     owner_api: kinds.Word = ""
     #: A StatefulSet makes it again under the same name.
     same_name: bool = False
-    #: Part of the node itself (DaemonSet, mirror of a static pod): it has no place elsewhere.
+    #: Of a DaemonSet, or a static pod's mirror: it has no place elsewhere.
     daemon: bool = False
     tolerates: bool = False
     terminating: bool = False
     finalizers: BoundedTuple[str] = ()
-    #: Its PersistentVolumes, named as in `Attachment.volume`; none for a pod that has ended, because its
-    #: unmount blocks no one.
+    #: Its PersistentVolumes. None if the pod has ended: its unmount blocks no other pod.
     volumes: BoundedTuple[str] = ()
 
     @property
@@ -121,7 +117,7 @@ class LostPod(Value):
 
 
 class Attachment(Value):
-    """A VolumeAttachment of the node. ``volume``: its PersistentVolume's name."""
+    """``volume``: its PersistentVolume's name."""
 
     name: kinds.Uid
     volume: str = ""
@@ -129,8 +125,7 @@ class Attachment(Value):
     deleting: bool = False
     #: ``status.detachError``, or that its driver has no attacher.
     error: str = ""
-    #: The volume's name in `NodeRead.volumes_in_use`: ``kubernetes.io/csi/DRIVER^HANDLE``, with the
-    #: PersistentVolume's handle. Empty: unknown, so the kubelet may still report it.
+    #: The volume's name in `NodeRead.volumes_in_use`. Empty: unknown, so the kubelet may still report it.
     unique_name: kinds.VolumeInUse = ""
 
     @property
@@ -142,7 +137,6 @@ class Attachment(Value):
 
 
 def who_of(event: Any) -> str:
-    """The source of a statement, and its name."""
     return f"{event.source} {event.name}".strip()
 
 
@@ -153,7 +147,7 @@ BACK_UNDER = {True: "under the same boot id", False: "under another boot id"}
 
 
 class LeaderStarted(Fact):
-    """A process began to write: a new leader, or the same one again. It has seen no heartbeat yet."""
+    """A process began to write. It has seen no heartbeat yet."""
 
     template = "ebbtide {self.version}: {self.replica} leads, for {self.node}"
     log_level_max = INFO
@@ -166,10 +160,7 @@ class LeaderStarted(Fact):
 
 
 class NodeRead(Fact):
-    """The Node object: a change from the watch, or the answer to `ReadNode`.
-
-    Versions only go forward: a watch that lags behind an answer is ignored.
-    """
+    """A change from the watch, or the answer to `ReadNode`. A watch that lags behind an answer is ignored."""
 
     lane = URGENT
 
@@ -179,9 +170,9 @@ class NodeRead(Fact):
     resource_version: str
     system_uuid: str = ""
     provider_id: str = ""
-    #: The first systemUUID of this machine on the controller's record, if it is another one.
+    #: The first systemUUID on the controller's record, if it differs.
     first_uuid: str = ""
-    #: Another Node with the same systemUUID, and one with the same providerID; empty: none.
+    #: Another Node with the same systemUUID or providerID; empty: none.
     same_uuid_node: str = ""
     same_provider_node: str = ""
     taint: TaintOwner = "none"
@@ -189,8 +180,7 @@ class NodeRead(Fact):
     #: The current heartbeat marks, whether this leader saw them change or only found them.
     lease_mark: str = ""
     status_mark: str = ""
-    #: For our taint: the boot that was proved off, from our note; empty: not our taint, or no boot in its
-    #: note.
+    #: The boot that was proved off, from the note beside our taint; empty: none.
     taint_boot: str = ""
 
     def text(self, names: Names, at: Stamp) -> str:
@@ -206,7 +196,7 @@ class NodeRead(Fact):
 
 
 class NodeDeleted(Fact):
-    """The Node object is gone. ``replaced``: another one has its name, so its kubelet runs."""
+    """``replaced``: another Node has its name, so its kubelet runs."""
 
     lane = URGENT
     level = NOTICE
@@ -218,7 +208,7 @@ class NodeDeleted(Fact):
 
 
 class PauseRead(Fact):
-    """A person has paused the controller or this node's outages, or has ended that (``by`` empty)."""
+    """A person has paused the controller or this node's outages. ``by`` empty: not any more."""
 
     lane = URGENT
     level = NOTICE
@@ -230,9 +220,7 @@ class PauseRead(Fact):
 
 
 class CloseRead(Fact):
-    """A person asks to close the node's outage: nothing that hangs is waited for any more. ``at``, in their
-    words, distinguishes it from an earlier one.
-    """
+    """A person asks to close the node's outage, though work still hangs. ``at`` distinguishes requests."""
 
     lane = URGENT
     template = "{self.by} asks to close the outage: {self.why}"
@@ -244,12 +232,11 @@ class CloseRead(Fact):
 
 
 class LastBootStated(Fact):
-    """The Node's report on how a boot ended (`actors.edges.kubernetes.node_writes.last_boot_text`), which may
-    be any boot: the one at the leader's start, and each later one.
+    """The Node's report on how a boot ended (`actors.edges.kubernetes.node_writes.last_boot_text`).
 
     ``wave``: where its shutdown was cut short, else -1. ``alive_wall_ns``: its last sign of life by that
-    machine's clock, for people; 0: none. ``journal_id`` is the node's own, ``trace_id`` the shutdown's, in
-    hexadecimal; empty: none. ``said_by``: the reporting boot.
+    machine's clock, for people; 0: none. ``journal_id`` is the node's own, ``trace_id`` the shutdown's.
+    ``said_by``: the reporting boot.
     """
 
     lane = URGENT
@@ -269,9 +256,7 @@ class LastBootStated(Fact):
 
 
 class HeartbeatSeen(Fact):
-    """The node's lease or status has a new mark."""
-
-    # Evidence against a taint comes before an answer that would lead to one.
+    # It comes before an answer that would lead to a taint.
     lane = URGENT
     template = "the node's {self.source} was renewed"
 
@@ -283,7 +268,7 @@ class HeartbeatSeen(Fact):
 class HeartbeatMissed(Fact):
     """This leader has watched for ``silent_ns`` without a renewal of the lease."""
 
-    # In the order in which both were seen.
+    # In one lane with `HeartbeatSeen`, so that both keep their order.
     lane = URGENT
     level = NOTICE
 
@@ -296,10 +281,9 @@ class HeartbeatMissed(Fact):
 
 
 class EvidenceRead(Fact):
-    """One answer of a source. ``name`` distinguishes sources of one kind: a host, a controller, a person.
+    """One answer of a source. ``name``: a host, a controller, a person.
 
-    ``begun_ns``: when this leader began to ask, on its monotonic clock; the answer is true of some later
-    moment.
+    ``begun_ns``: when this leader began to ask. The answer is true of some later moment.
     """
 
     lane = URGENT
@@ -308,18 +292,18 @@ class EvidenceRead(Fact):
     name: str
     verdict: Verdict
     begun_ns: int
-    #: A UUID in lower case, here and in `NodeRead`: firmware and kubelet differ.
+    #: A UUID in lower case, as in `NodeRead`: firmware and kubelet differ.
     identity_kind: IdentityKind = "none"
     identity: kinds.Uid = ""
-    #: The boot that it is about; empty: the running one.
+    #: Empty: the running boot.
     boot_id: str = ""
     #: The last heartbeat that its author knew (`ebbtide outage declare`); empty: none.
     mark: str = ""
-    #: With the cloud's taint: the last status when it was set; ``mark`` is the lease's.
+    #: Only with the cloud's taint: the last status when it was set.
     status_mark: str = ""
-    #: How long its author wants it to count after this leader first saw it; 0: the default.
+    #: How long it counts after this leader first saw it; 0: the default.
     valid_seconds: int = 0
-    #: When its author wrote it, in their words: it distinguishes a repeated statement.
+    #: The author's own time, which distinguishes a repeated statement.
     at: str = ""
     error: str = ""
 
@@ -329,7 +313,7 @@ class EvidenceRead(Fact):
 
 
 class BrakeLimit(Value):
-    """``out`` of the nodes in one part of the cluster count against ``most``, in the asking node's part."""
+    """In the asking node's part of the cluster, ``out`` nodes count against ``most``."""
 
     part: Literal["control-plane", "etcd", "pool", "zone"]
     out: int
@@ -337,11 +321,11 @@ class BrakeLimit(Value):
 
 
 class NodesCounted(Fact):
-    """In answer to `RequestPermit`: all nodes except the one that asks, and the configured limits.
+    """The answer to `RequestPermit`: all nodes except the one that asks, and the configured limits.
 
     ``healthy``: Ready, in service, and with a renewed lease or none. ``recovering``: with a place: a permit,
-    or any controller's out-of-service taint while the work is not elsewhere. ``out``: with the taint and
-    without a place. ``dead``: the rest. ``ahead``: waiting nodes that asked earlier.
+    or any out-of-service taint while the work is not elsewhere. ``out``: with the taint and without a place.
+    ``dead``: the rest. ``ahead``: waiting nodes that asked earlier.
     """
 
     lane = OUTCOMES
@@ -378,8 +362,8 @@ class WorkListed(Fact):
     key: str
     pods: BoundedTuple[LostPod] = ()
     attachments: BoundedTuple[Attachment] = ()
-    #: Their owners' pods that existed elsewhere already, and those that replaced other pods. ``more``: pods
-    #: and attachments above `FOLLOWED_MAX`, which are not followed.
+    #: Their owners' pods that existed elsewhere already, and the replacements of other pods. ``more``: pods
+    #: and attachments above `FOLLOWED_MAX`, which no actor follows.
     elsewhere: BoundedTuple[kinds.Uid] = ()
     replaced: BoundedTuple[kinds.Uid] = ()
     more: int = 0
@@ -393,8 +377,6 @@ class WorkListed(Fact):
 
 
 class LostPodRead(Fact):
-    """A pod of the node has changed."""
-
     pod: LostPod
 
     def text(self, names: Names, at: Stamp) -> str:
@@ -405,15 +387,13 @@ class LostPodRead(Fact):
 
 
 class LostPodGone(Fact):
-    """The pod object is deleted."""
-
     template = "its object is gone"
 
     uid: str
 
 
 class ElsewhereRead(Fact):
-    """A pod of one of the owners, on another node or on none yet. ``waiting``: why it is not Ready."""
+    """An owner's pod on another node, or on none yet. ``waiting``: why it is not Ready."""
 
     uid: str
     namespace: str
@@ -433,9 +413,7 @@ class ElsewhereRead(Fact):
 
 
 class OwnerRead(Fact):
-    """A lost pod's owner: the pods that it wants, and how many of its pods are Ready. One that is gone, has
-    finished or has failed wants none.
-    """
+    """The pods that an owner wants, and how many are Ready. A gone, finished or failed owner wants none."""
 
     namespace: str
     owner_uid: str
@@ -447,8 +425,6 @@ class OwnerRead(Fact):
 
 
 class AttachmentRead(Fact):
-    """A VolumeAttachment of the node has changed."""
-
     attachment: Attachment
 
     def text(self, names: Names, at: Stamp) -> str:
@@ -456,7 +432,7 @@ class AttachmentRead(Fact):
 
 
 class AttachmentGone(Fact):
-    """Its object is deleted: the driver has detached the volume."""
+    """The driver has detached the volume."""
 
     template = "attachment {self.name} is gone"
 
@@ -467,9 +443,7 @@ class AttachmentGone(Fact):
 
 
 class OutageBegan(Decision):
-    """The controller suspects the node. The record's number names the outage. ``boot_id``: the boot on
-    record.
-    """
+    """The controller suspects the node. The record's number names the outage."""
 
     template = "node {self.node} is suspected: {self.reason}"
     level = WARNING
@@ -479,13 +453,11 @@ class OutageBegan(Decision):
     node_uid: str
     boot_id: str
     reason: str
-    #: Resource attributes of its trace, beside the segment header's.
+    #: Of its trace, beside the segment header's.
     resource: BoundedDict[str, str] = {}
 
 
 class OutageWaits(Decision):
-    """Why the node is not out of service yet, on each change."""
-
     template = "the outage waits: {self.reason}"
     level = NOTICE
 
@@ -500,7 +472,7 @@ class ReadNode(Order):
 
 
 class RequestPermit(Order):
-    """Ask for a place among the nodes that may be in recovery: `NodesCounted`, then done or failed."""
+    """Ask for a place among the nodes in recovery: `NodesCounted`, then done or failed."""
 
     template = "asking the storm brake for a permit"
     span_role = "permit"
@@ -510,7 +482,7 @@ class RequestPermit(Order):
 
 
 class ReturnPermit(Order):
-    """Give the place back, or withdraw the request. From now on a taint on the node takes no place."""
+    """Return the place, or withdraw the request. A later taint on the node takes no place."""
 
     template = "giving the storm brake's permit back"
 
@@ -519,17 +491,17 @@ class ReturnPermit(Order):
 
 
 class SetTaint(Order):
-    """Put the out-of-service taint and our note on the Node in one request, if the Node is unchanged.
+    """Put the out-of-service taint and our note on the Node in one request.
 
-    The edge reads again before: UID, boot id, Ready and both heartbeats must equal the order's; the write
-    names ``resource_version``. Any difference: failed, reason `CHANGED`, without a write.
+    The edge first reads UID, boot id, Ready and both heartbeats again, and the write names
+    ``resource_version``. Any difference: failed with reason `CHANGED`, without a write.
     """
 
     template = "putting {self.node} out of service, effect {self.effect}"
     span_role = "taint"
     level = NOTICE
 
-    #: The taint outlives this process, and the next leader must find its order.
+    #: The next leader must find this order: the taint outlives this process.
     barrier: ClassVar[Barrier] = "confirmed"
     node: str
     node_uid: str
@@ -543,27 +515,25 @@ class SetTaint(Order):
 
 
 class PowerOff(Order):
-    """Switch the machine off through its management controller, at once and without its system.
+    """Switch the machine off through its management controller, without its operating system.
 
-    The edge reads again before, as for `SetTaint`: any difference, or a lease that this leader has not
-    watched for ``silent_ns`` without break or renewal, is a failure with reason `CHANGED`, without a command.
-    So is a management controller with another UUID than ``system_uuid``, and without one each that does not
-    know its system by the Node's name. A machine that is off already is a success. The outcome is no proof:
-    the sources are.
+    The edge reads again first, as for `SetTaint`. It fails with reason `CHANGED` and sends no command after
+    any difference, and if this leader has not watched the lease for ``silent_ns`` without break or renewal.
+    The same if the management controller's UUID differs from ``system_uuid``; an empty one needs a system
+    that the configuration names. A machine that is off already is a success. The outcome is no proof.
     """
 
     template = "switching the machine of {self.node} off"
     span_role = "power off"
     level = WARNING
 
-    #: The machine's work is lost for good: the next leader must know that the order may have worked.
+    #: The next leader must know that the machine may be off.
     barrier: ClassVar[Barrier] = "confirmed"
     node: str
     node_uid: str
     boot_id: str
     system_uuid: str
     ready: Ready
-    #: The last known mark, by source; empty: this leader has seen none.
     lease_mark: str = ""
     status_mark: str = ""
     silent_ns: int = 0
@@ -582,7 +552,7 @@ class PowerOffGivenUp(Decision):
 
 
 class RemoveTaint(Order):
-    """Remove all that is ours in one write: our quarantine, and taint and note if the note is ours."""
+    """Remove in one write our quarantine, and the taint and its note if the note is ours."""
 
     template = "taking our taints away from {self.node}"
     span_role = "untaint"
@@ -608,7 +578,7 @@ class SetQuarantine(Order):
 class ListWork(Order):
     """List the node's pods and attachments (`WorkListed`), then report their changes.
 
-    Its edge repeats it until the API server answers: the outage cannot go on without.
+    The edge retries until the API server answers: the outage cannot continue without.
     """
 
     template = "listing what hangs on {self.node}"
@@ -618,19 +588,19 @@ class ListWork(Order):
 
 
 class PostOutageEvent(PostEvent):
-    """It changes no Node and no machine, so it waits for no record: a blocked journal has its Events too."""
+    """It waits for no record, so people see Events of an outage whose journal is blocked."""
 
     barrier: ClassVar[Barrier] = "none"
 
 
 class OutOfService(Decision):
-    """The taint is set. ``proof`` as in `ProofAccepted`: the source to check if it was wrong."""
+    """The taint is set. ``proof``: the accepted source."""
 
     level = WARNING
 
     effect: Effect
     proof: str
-    #: An earlier leader ordered it and did not live to see the outcome.
+    #: An earlier leader ordered it and recorded no outcome.
     found: bool = False
 
     def text(self, names: Names, at: Stamp) -> str:
@@ -640,7 +610,7 @@ class OutOfService(Decision):
 
 
 class PodLost(Decision):
-    """A pod to follow. ``place``: its index among its owner's pods. ``replaced``: they replaced others."""
+    """A pod to follow. ``place``: its index among its owner's pods. ``replaced``: as in `WorkListed`."""
 
     template = "hangs on the node"
     level = INFO
@@ -656,9 +626,7 @@ class PodLost(Decision):
 
 
 class AttachmentLeft(Decision):
-    """An attachment to follow. ``tainted``: the taint is set already. ``unsafe``: a detach would be forced
-    (`DetachForced`).
-    """
+    """An attachment to follow. ``unsafe``: a detach would be forced (`DetachForced`)."""
 
     level = INFO
 
@@ -671,7 +639,7 @@ class AttachmentLeft(Decision):
 
 
 class WorkRecovered(Decision):
-    """Every pod and volume is gone, runs elsewhere, or is in ``unrecovered``, without a cure."""
+    """``unrecovered``: pods and volumes that have no cure."""
 
     level_by = ("unrecovered", WARNING, NOTICE)
 
@@ -683,7 +651,7 @@ class WorkRecovered(Decision):
 
 
 class NodeReturned(Decision):
-    """The node is back. ``same_boot``: under the boot id that was proved off."""
+    """``same_boot``: under the boot id that was proved off."""
 
     boot_id: str
     same_boot: bool
@@ -697,7 +665,7 @@ class NodeReturned(Decision):
 
 
 class ProofWasWrong(Decision):
-    """The boot that was proved off gave a sign of life after the taint. ``proof``: its source."""
+    """The boot that was proved off gave a sign of life after the taint."""
 
     template = "it was not off, though {self.proof} said so: {self.what}; two nodes may have written its data"
     level = ERROR
@@ -707,15 +675,13 @@ class ProofWasWrong(Decision):
 
 
 class StoodAside(Decision):
-    """Another controller's out-of-service taint is on the Node: we leave it alone."""
+    """Another controller has set its out-of-service taint, so Ebbtide does not act."""
 
     template = "another's out-of-service taint: standing aside"
     level = NOTICE
 
 
 class OutageReminded(Decision):
-    """The outage is still open; what it waits for."""
-
     template = "still open: {self.reason}"
     level = WARNING
 
@@ -723,8 +689,6 @@ class OutageReminded(Decision):
 
 
 class OutageClosed(Decision):
-    """The end. ``unrecovered``: what still hung, by name."""
-
     log = PLAIN
 
     outcome: OutageOutcome
@@ -740,7 +704,7 @@ class OutageClosed(Decision):
 
 
 class OutageAbandoned(Decision):
-    """The OutageActor has failed: until a new leader starts, Ebbtide neither taints nor untaints."""
+    """The OutageActor failed: until a new leader starts, Ebbtide changes no taint."""
 
     level = ERROR
 
@@ -757,7 +721,7 @@ class OutageAbandoned(Decision):
 
 
 class ReadSources(Order):
-    """Ask every source of this node once. Each makes an `EvidenceRead`, also without an answer."""
+    """Ask every source of this node once. Each makes an `EvidenceRead`, even without an answer."""
 
     template = "reading the sources of proof"
 
@@ -766,7 +730,7 @@ class ReadSources(Order):
 
 
 class ProofAccepted(Decision):
-    """The proof counts until ``until_ns`` (monotonic), or until it is voided. ``at`` as in `EvidenceRead`."""
+    """The proof counts until ``until_ns``, or until it is voided. ``at``: as in `EvidenceRead`."""
 
     level = NOTICE
 
@@ -780,7 +744,7 @@ class ProofAccepted(Decision):
 
 
 class ProofRefused(Decision):
-    """A statement that the node is off does not count, and why; once for each reason."""
+    """Why a statement that the node is off does not count. Once for each reason."""
 
     level = NOTICE
 
@@ -793,8 +757,6 @@ class ProofRefused(Decision):
 
 
 class ProofVoided(Decision):
-    """No proof counts any more, and why."""
-
     template = "no longer proved off: {self.reason}"
     level = NOTICE
 
@@ -802,7 +764,7 @@ class ProofVoided(Decision):
 
 
 class Contradicted(Decision):
-    """A source reports that the node runs: no proof counts meanwhile."""
+    """A source reports that the node runs, so no proof counts."""
 
     level = WARNING
 
@@ -829,8 +791,6 @@ class ContradictionEnded(Decision):
 
 
 class PodWaits(Decision):
-    """What a pod waits for, on each change."""
-
     template = "waits: {self.reason}"
     level = INFO
 
@@ -839,8 +799,8 @@ class PodWaits(Decision):
 
 
 class PodRecovered(Decision):
-    """The pod is gone here. ``by``: UID of its Ready successor elsewhere; empty: no controller makes it
-    again, as its owner has enough Ready pods (``enough``), or as it has none.
+    """The pod is gone here. ``by``: UID of its Ready successor elsewhere; empty: it has none, because its
+    owner has enough Ready pods (``enough``), or because it has no owner.
     """
 
     level = INFO
@@ -865,8 +825,6 @@ class PodRecovered(Decision):
 
 
 class DetachWaits(Decision):
-    """What an attachment waits for, on each change."""
-
     template = "attachment {self.name} waits: {self.reason}"
     level = INFO
 
@@ -876,11 +834,10 @@ class DetachWaits(Decision):
 
 class DetachForced(Decision):
     """A volume was detached from a node that is not Ready, without an out-of-service taint, before its
-    kubelet reported the unmount (NodeUnstage): by the attach-detach controller's six-minute timer, or by a
-    person. If the node writes, its data may be damaged.
+    kubelet reported the unmount (NodeUnstage).
 
-    ``sure`` false: the kubelet may have reported the unmount: no leader watched the detach, or the volume's
-    name in ``volumesInUse`` is unknown. ``name`` empty: no record shows the attachment.
+    ``sure`` False: the kubelet may have reported the unmount, because no leader watched the detach, or the
+    volume's name in ``volumesInUse`` is unknown. ``name`` empty: no record shows the attachment.
     """
 
     level = WARNING
@@ -902,10 +859,7 @@ def forced_text(volume: str, *, sure: bool) -> str:
 
 
 class Detached(Decision):
-    """The attachment is gone. ``before_taint``: the node was not out of service yet. ``forced``: as in
-    `DetachForced`. ``kept``: the node is back and
-    uses it, so the outage stops following it.
-    """
+    """``kept``: the node is back and uses it. Else it is gone. ``forced``: as in `DetachForced`."""
 
     level = INFO
     log_level_max = INFO
