@@ -355,8 +355,8 @@ def _then_drain(note: Handler) -> Handler:
 # The first listing makes the plan. Pods found later join their wave, or the running one if theirs is over;
 # once the wait has ended, none.
 
-TOO_LATE = "found when the shutdown had stopped waiting for pods"
-AGAIN_TOO_LATE = "started again when the shutdown had stopped waiting for pods"
+TOO_LATE = "found too late to be stopped"
+AGAIN_TOO_LATE = "started again too late to be stopped"
 
 
 def _once_listed(then: Callable[[EpisodeState, int], Result]) -> Handler:

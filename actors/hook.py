@@ -475,7 +475,7 @@ def _each_container(
     state: PodState, now: int, phase: str, step: Callable[[ContainerState], ContainerStep]
 ) -> Result:
     """Apply ``step`` to every container in ``phase`` ("" for all). Then stop those whose turn has come, and
-    end the pod if all have exited.
+    end the pod if all have exited. After a cancel do not wait for a container that was started again.
     """
     decisions: list[Event] = []
     downs = list(state.downs)
@@ -486,7 +486,7 @@ def _each_container(
     # A sidecar's turn depends on the others. Only an exit gives a turn, so one pass is enough.
     over = state.begun_ns > 0
     for index, down in enumerate(downs):
-        over = over and down.phase == "exited"
+        over = over and (down.phase == "exited" or (state.withdrawn and down.phase == "running"))
         if down.phase == "turn" and (_has_turn(downs, index) or down.stop_by_ns <= now):
             downs[index], made = stop_container(down, now)
             decisions += made
@@ -543,7 +543,8 @@ def _had_ns(state: PodState, now: int) -> tuple[int, str]:
 def _describe_fate(state: PodState, now: int) -> tuple[d.PodOutcome, str]:
     """failed: it did not end. unknown: its end was not observed."""
     downs = state.downs
-    still = [down for down in downs if down.phase != "exited"]
+    again = ", ".join(down.spec.name for down in downs if down.phase == "running")
+    still = [down for down in downs if down.phase not in ("exited", "running")]
     if still:
         names = ", ".join(down.spec.name for down in still)
         if all(down.killed for down in still):
@@ -566,6 +567,8 @@ def _describe_fate(state: PodState, now: int) -> tuple[d.PodOutcome, str]:
     if foreign:
         names = ", ".join(down.spec.name for down in foreign)
         return "killed", f"SIGKILL from elsewhere for {names}" + _hook_notes(downs)
+    if again:
+        return "spared", f"{again}: started again by the kubelet after the cancel"
     gone = ", ".join(down.spec.name for down in downs if down.end_unseen)
     if gone:
         return "unknown", f"{gone}: gone, end not seen{_hook_notes(downs)}"
@@ -923,7 +926,7 @@ def _runs_again(state: PodState, event: f.PodJoined, now: int) -> Result:
 def _stopped_again(state: PodState, event: f.PodJoined, now: int) -> Result:
     """It has the rest of the pod's grace, and the floor. After a cancel it keeps running."""
     if state.withdrawn:
-        return state, ()
+        return _runs_again(state, event, now)
     # A container that ended before the stop has no times of its own.
     deadline_ns = max(down.deadline_ns for down in state.downs)
     limit_ns = max(down.limit_ns for down in state.downs)
@@ -935,6 +938,8 @@ def _stop_again(state: PodState, pod: Pod, now: int, deadline_ns: int, limit_ns:
 
     def step(down: ContainerState) -> ContainerStep:
         again = _started_again(down, pod, max(now, 1))
+        if down.phase == "running":  # since the cancel
+            again = replace(down, since_ns=max(now, 1))
         if again is None:
             return down, []
         if state.means == "observe":
@@ -945,7 +950,7 @@ def _stop_again(state: PodState, pod: Pod, now: int, deadline_ns: int, limit_ns:
             again = _hook_spent(again)
         return begin_container(again, now, deadline_ns, limit_ns, sleep_action=state.sleep_action)
 
-    return _each_container(state, now, "exited", step)
+    return _each_container(state, now, "", step)
 
 
 def _with_unknown(state: PodState, pod: Pod) -> PodState:

@@ -935,7 +935,8 @@ def _fits(
         case "unknown":
             return rushed or bool(unseen) or not boxes or any(_died_unseen(view, box) for box in boxes)
         case "spared":
-            return not any(
+            # Or the kubelet started a container again after the cancel.
+            return any(box.attempt and view.exit_ns(box) > at_ns for box in boxes) or not any(
                 seen.life != KUBELET and since_ns < seen.at_ns < at_ns
                 for box in boxes
                 for seen in view.of_box(box, "hook", "signal", "kill")

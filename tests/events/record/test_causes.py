@@ -64,7 +64,7 @@ CAUSED: dict[str, shutdown_record.PodRecord] = {
     "exit-unknown": pod(outcome="unknown", reason="main ended under the kubelet, exit code not known"),
     "kill-unseen": pod(outcome="unknown", reason="main: no end seen, and no answer to SIGKILL"),
     "wave-not-begun": pod(outcome="unknown", reason="the lock was released before its wave"),
-    "found-late": pod(outcome="unknown", reason="found when the shutdown had stopped waiting for pods"),
+    "found-late": pod(outcome="unknown", reason="found too late to be stopped"),
     "machine-down": pod(outcome="unknown", reason="the machine went down before its end was seen"),
     "other": pod(outcome="unknown", reason="who knows"),
 }
