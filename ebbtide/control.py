@@ -1,7 +1,6 @@
 """The control socket of a running daemon: one JSON line each way, root only.
 
-It answers ``status``, ``metrics`` and ``configuration`` (without secrets). ``hurry`` and ``release`` become
-facts with the caller's uid. `ebbtide.view_socket` is its read-only sibling.
+``hurry`` and ``release`` become facts with the caller's uid. `ebbtide.view_socket` is its read-only sibling.
 """
 
 from __future__ import annotations
@@ -28,34 +27,33 @@ if TYPE_CHECKING:
     from ebbtide.actors.interfaces import Outlet, Tell
     from ebbtide.daemon_status import DaemonStatus
 
-#: A request is a verb and a pod's name.
+#: A verb and a pod's name.
 REQUEST_BYTES_MAX = 4096
 
 #: For a silent client.
 REQUEST_SECONDS_MAX = 5
 
 
-#: Clients at once: people and a script or two.
+#: People and a script or two at once.
 CLIENTS_MAX = 8
 
-#: Only root may connect, with any umask.
 SOCKET_MODE = 0o600
 
 
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A verb; for ``hurry`` the pod's namespace/name, name or UID; for ``view`` the words of the question."""
+    """``pod``: for ``hurry``, its namespace/name, name or UID. ``words``: of a ``view``'s question."""
 
     verb: str
     pod: str = ""
     words: tuple[str, ...] = ()
 
 
-#: A verb's answer, from the request and the caller's uid.
+#: From the request and the caller's uid.
 Verb = Callable[[Request, int], Awaitable[Any]]
 
 
 class ControlError(Exception):
-    """The daemon does not answer, or refuses; the text has the cure."""
+    """The text has the cure."""
 
 
 async def serve(
@@ -67,22 +65,22 @@ async def serve(
     *,
     task_status: trio.TaskStatus[None],
 ) -> None:
-    """Listen until cancelled, then remove the socket's file. Raises OSError."""
+    """Listens until cancelled, then removes the socket's file. Raises OSError."""
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    # Remove a dead daemon's socket, and no other file. Non-blocking: a daemon that listens may hang.
+    # Remove only a dead daemon's socket. Non-blocking: a daemon that listens may hang.
     with suppress(FileNotFoundError):
         if not stat.S_ISSOCK(path.lstat().st_mode):
             reason = "something that is not a socket stands there: name another --runtime"
             raise OSError(errno.EEXIST, reason)
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
             client.setblocking(False)
-            # "Again" means a full backlog: a daemon listens.
+            # EAGAIN means a full backlog: a daemon listens.
             if client.connect_ex(os.fspath(path)) in (0, errno.EAGAIN):
                 raise OSError(errno.EADDRINUSE, "another daemon listens there: name another --runtime")
         path.unlink()
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
-        # The file gets its mode before the socket listens: other users never have access.
+        # Before the socket listens: other users never have access.
         os.fchmod(listener.fileno(), SOCKET_MODE)
         listener.bind(os.fspath(path))
         listener.listen(CLIENTS_MAX)
@@ -96,7 +94,7 @@ async def serve(
         path.unlink(missing_ok=True)
 
 
-#: Pause after running out of descriptors: a busy loop would take time from a shutdown.
+#: After running out of descriptors: a busy loop would take time from a shutdown.
 FULL_SECONDS = 0.1
 
 
@@ -107,7 +105,7 @@ async def serve_clients(
     seconds_max: float,
 ) -> None:
     """Until cancelled; closes the socket. ``answer`` raises nothing, and may be cancelled at any await."""
-    # Only a daemon imports Trio: it would slow down the verbs.
+    # Only in a daemon: Trio would slow down the verbs.
     import trio
 
     clients, room = trio.socket.from_stdlib_socket(listener), trio.Semaphore(clients_max)
@@ -118,13 +116,13 @@ async def serve_clients(
                 await answer(stream)
         finally:
             room.release()
-            # Not the graceful close, which waits for a client that may never read.
+            # The graceful close waits for a client that may never read.
             await trio.aclose_forcefully(stream)
 
     try:
         async with trio.open_nursery() as nursery:
             while True:
-                # Make room before the accept uses a descriptor.
+                # Before the accept uses a descriptor.
                 await room.acquire()
                 try:
                     client, _ = await clients.accept()
@@ -148,7 +146,6 @@ async def _answer(verbs: Mapping[str, Verb], tell: Tell, stream: trio.SocketStre
             if not more:
                 break
             data += more
-        # The caller's uid, from the kernel.
         credentials = stream.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         uid: int = struct.unpack("3i", credentials)[1]
         reply = await _handle(data, verbs, uid)
@@ -202,7 +199,6 @@ def control_verbs(
     show_metrics: AnswerFunction,
     show_configuration: AnswerFunction,
 ) -> dict[str, Verb]:
-    """The control socket's table. A request to change something becomes a fact with the caller's uid."""
     from ebbtide.events.facts import HurryRequested, ReleaseRequested
 
     def require_shutdown() -> None:

@@ -21,37 +21,37 @@ from ebbtide.events.segment import Identity
 
 MACHINE_ID = Path("/etc/machine-id")
 
-#: Extra time from the service manager: to close the journal, and to exit.
+#: For closing the journal and the exit.
 LEAVING_SECONDS = 2
 
 
 class Host(Protocol):
-    """The source of facts about the process; differs between a node, the demo and a test."""
+    """A source of facts about the process: a node, the demo or a test."""
 
     async def started(self) -> DaemonStarted:
         """The first fact of this process."""
 
     async def stopping(self, needed_ns: int) -> StopRequested:
-        """SIGTERM arrived: only for our unit, or for the machine? ``needed_ns``: the time for a shutdown."""
+        """After SIGTERM: for our unit, or for the machine? ``needed_ns``: the time for a shutdown."""
 
     @property
     def life_seconds(self) -> float:
-        """The interval for the watchdog; 0 without one."""
+        """Between two signs for the watchdog; 0 without one."""
 
     def notify(self, **variables: str | int) -> None:
-        """Notify the service manager, if its socket has room."""
+        """If the service manager's socket has room."""
 
     async def notify_in_time(self, **variables: str | int) -> None:
-        """The same, but wait a moment for room."""
+        """Waits a moment for room."""
 
 
 def host_name() -> str:
-    """The machine's name without a Node's name."""
+    """Without a Node's name."""
     return os.uname().nodename
 
 
 def journal_identity(node: str) -> Identity:
-    """The writer's identity. A machine without an id has its host name."""
+    """A machine without an id has its host name."""
     try:
         machine_id = MACHINE_ID.read_text().strip() or host_name()
     except OSError:
@@ -60,8 +60,6 @@ def journal_identity(node: str) -> Identity:
 
 
 class Logind(Edge, Protocol):
-    """The edge of either logind, and its part for a start."""
-
     @property
     def lock_held(self) -> bool: ...
 
@@ -69,8 +67,6 @@ class Logind(Edge, Protocol):
 
 
 class LocalHost:
-    """`Host` on this machine, with either logind."""
-
     def __init__(
         self, name: str, mode: str, logind: Logind, service: ServiceManager, failed_starts: int
     ) -> None:
@@ -99,8 +95,8 @@ class LocalHost:
     async def stopping(self, needed_ns: int) -> StopRequested:
         """Asks the service manager for the time of the shutdown."""
         stopping = await system_is_stopping()
-        # Only when the machine goes down: a plain stop of our unit ends no pod. At once, because the
-        # service manager kills a unit after TimeoutStopSec, and the pods' graces may be longer.
+        # Only when the machine goes down: a plain stop of our unit ends no pod. At once: the service manager
+        # kills a unit after TimeoutStopSec, and the pods' graces may be longer.
         if stopping:
             extension_ns = needed_ns + LEAVING_SECONDS * NS_PER_SECOND
             await self._service.notify_in_time(EXTEND_TIMEOUT_USEC=extension_ns // 1000)
@@ -118,7 +114,7 @@ class LocalHost:
 
 
 class SystemClock:
-    """The real clocks. Deadlines use the monotonic one, which restarts at each boot."""
+    """Deadlines use the monotonic clock, which restarts at each boot."""
 
     def mono_ns(self) -> int:
         return time.monotonic_ns()
@@ -129,19 +125,18 @@ class SystemClock:
 
 RUNTIME_LOCK_NAME = "daemon.lock"
 
-#: More than a process id and a line break.
 OWNER_BYTES_MAX = 64
 
 
 class RuntimeTaken(Exception):
-    """Another daemon runs here; the text names it and the cure."""
+    """The text names the other daemon and the cure."""
 
 
 def lock_runtime(runtime: Path) -> int:
     """The descriptor with the lock; leave it open. Raises RuntimeTaken, OSError."""
     runtime.mkdir(mode=0o755, parents=True, exist_ok=True)
-    # A lock ends with its process, a number in a file does not. The file stays: if another start had it
-    # open, a removal would allow two locks.
+    # A lock ends with its process. The file stays: if another start had it open, a removal would allow two
+    # locks.
     descriptor = os.open(runtime / RUNTIME_LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

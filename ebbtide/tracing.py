@@ -1,6 +1,6 @@
 """Traces in the daemon: where they go, and when a follower sends them.
 
-The daemon waits for the follower only in one order of the core: at the end of a shutdown.
+The daemon waits for the follower only at the end of a shutdown.
 """
 
 from __future__ import annotations
@@ -28,14 +28,13 @@ from ebbtide.otel.destination import (
 from ebbtide.otel.span import hook_span_id, traceparent
 from ebbtide.side_process import OtlpJob, Report, Request, SideProcess, environment_of_children
 
-#: After the begin of the first wave. All first signals are sent by then, and a later follower may not have
-#: connected by the end of a short shutdown.
+#: After the first wave began: all first signals are sent by then. A later follower may not connect before a
+#: short shutdown ends.
 AFTER_WAVE_SECONDS = 0.1
-#: How often the follower learns what is durable.
 DURABLE_SECONDS = 0.25
 
 NOT_ANSWERED = "the back end has not answered"
-#: Not for OTLP: the job has their values. Another exporter reads its own.
+#: The job has OTLP's values. Another exporter reads its own variables.
 OTLP_VARIABLES = ("OTEL_",)
 
 
@@ -57,8 +56,6 @@ class TracingEdge(SideProcess):
         self._unwell = NOT_ANSWERED
         self.effects = {FlushTraces: self._flush}
 
-    # --- when it runs -------------------------------------------------------------------------
-
     def see(self, records: Sequence[Record]) -> None:
         """A start may find spans of the last boot; a wave will make some."""
         for record in records:
@@ -74,10 +71,8 @@ class TracingEdge(SideProcess):
     def _environment(self) -> dict[str, str]:
         return environment_of_children(OTLP_VARIABLES)
 
-    # --- messages -----------------------------------------------------------------------------
-
     async def _send(self) -> None:
-        # The follower reads the same in the journal's frames, but not for the last ones.
+        # The journal's frames say the same, but not of the last ones.
         await self._write(self._job)
         sent_seq = 0
         while True:
@@ -96,7 +91,7 @@ class TracingEdge(SideProcess):
             self._unwell = "" if report.well else report.text
         elif not report.flushed:
             self._tell(report.level, report.text)
-        # Not the late answer to an earlier flush.
+        # Not an earlier flush's late answer.
         elif report.number == self._flush_number:
             self._end_flush(report.text)
 
@@ -109,11 +104,10 @@ class TracingEdge(SideProcess):
         if self._flushed is not None:
             self._flushed.set()
 
-    # --- the one order ------------------------------------------------------------------------
-
     async def _flush(self, order: FlushTraces, outlet: Outlet) -> Ending:
-        """Wait until all spans that have ended have arrived."""
-        # No shutdown takes longer for a collector that is down. What has not arrived is sent later.
+        """Waits until all spans that have ended have arrived. The rest is sent later: no shutdown takes
+        longer for a collector that is down.
+        """
         if self._process is None or self._unwell:
             return Ending("failed", "no exporter runs" if self._process is None else self._unwell)
         self._flushed = trio.Event()
@@ -130,11 +124,8 @@ class TracingEdge(SideProcess):
         return Ending("failed", "the daemon was restarted")
 
 
-# --- for the composition root -----------------------------------------------------------------------
-
-
 def usable_destination(given: Given, environ: Mapping[str, str], tell: Tell) -> Destination | None:
-    """Where spans go; None: nowhere. Logs a mistake: a wrong variable must not leave a node unprotected."""
+    """None: nowhere. Logs a mistake: a wrong variable must not leave a node unprotected."""
     try:
         return resolve(given, from_environment(environ))
     except BadDestination as error:
@@ -143,7 +134,7 @@ def usable_destination(given: Given, environ: Mapping[str, str], tell: Tell) -> 
 
 
 def usable_resource(environ: Mapping[str, str], tell: Tell) -> dict[str, str]:
-    """The node's resource attributes from the environment; logs a mistake and then has none."""
+    """Empty after a mistake, which it logs."""
     try:
         return resource_attributes(environ)
     except BadDestination as error:
@@ -154,8 +145,8 @@ def usable_resource(environ: Mapping[str, str], tell: Tell) -> dict[str, str]:
 def with_tracing(
     load: Callable[[], Loaded], resource: Mapping[str, str], *, exports: bool
 ) -> Callable[[], Loaded]:
-    """Configurations that record this program's version of spans and the node's attributes, whether or not it
-    exports. ``exports``: a shutdown ends with a flush.
+    """Configurations with the version of spans and the node's attributes, for a later export too.
+    ``exports``: a shutdown ends with a flush.
     """
     more = {"projection_version": PROJECTION_VERSION, "resource": dict(resource)}
 

@@ -1,7 +1,6 @@
 """A socket for read-only callers: it answers four questions and takes no order.
 
-``kubectl ebbtide`` uses it from a container with only this socket (docs/operations.md). A question cannot
-name a path or a kubeconfig.
+``kubectl ebbtide`` uses it (docs/operations.md). A question cannot name a path or a kubeconfig.
 """
 
 from __future__ import annotations
@@ -22,35 +21,34 @@ from ebbtide.events.units import span_s
 if TYPE_CHECKING:
     import trio
 
-#: Below a folder of its own, which a container can mount without the control socket.
+#: A container can mount this folder without the control socket.
 FOLDER, SOCKET_NAME = "view", "ebbtide.sock"
-#: Only root may connect; the API server decides about all other callers.
+#: Root's: the API server decides about all other callers.
 FOLDER_MODE = 0o700
 
-#: Clients at once: the daemon serves one, the others wait.
+#: The daemon serves one, the others wait.
 CLIENTS_MAX = 4
-#: For one question, from its turn on. A doctor on a busy node needs some seconds.
+#: From its turn on. A doctor on a busy node needs some seconds.
 RUN_SECONDS_MAX = 20.0
-#: With the wait: each earlier question may take as long.
+#: With the wait for earlier questions.
 CLIENT_SECONDS_MAX = 60.0
 #: The timeline of 110 pods has 470 KB as JSON with all records.
 OUTPUT_BYTES_MAX = 2 * 1024 * 1024
 ERROR_BYTES_MAX = 16 * 1024
 #: A doctor of a Kubernetes node takes 62 MiB, a timeline 27.
 MEMORY_BYTES_MAX = 256 * 1024 * 1024
-#: A killed process ends at once, or hangs in the kernel with its disk.
+#: After this time it hangs in the kernel with its disk.
 KILLED_SECONDS_MAX = 0.5
 
 WORDS_MAX = 12
 WORD_LENGTH_MAX = 300
-#: The options without a value.
 FLAGS = frozenset({"--all"})
 EPISODE = re.compile(r"last|-[0-9]{1,6}|[0-9A-Za-z][0-9A-Za-z-]{0,63}")
 
 
 class View(NamedTuple):
-    """``options``: allowed options of the ``command``. ``places``: which of the daemon's own places it
-    receives. While the node goes down, only ``cheap`` questions are answered.
+    """``options``: of the ``command``. ``places``: the daemon's own places that it receives. While the node
+    goes down, only ``cheap`` questions are answered.
     """
 
     command: tuple[str, ...]
@@ -79,10 +77,10 @@ def view_socket(runtime: Path) -> Path:
 
 
 def command_of(words: Sequence[str]) -> tuple[View, list[str]]:
-    """With the arguments of its command. Raises ControlError."""
+    """Raises ControlError."""
     known = ", ".join(VIEWS)
     view = VIEWS.get(words[0]) if words else None
-    # Names are printable, and a NUL would prevent the process.
+    # Names are printable, and no argument may have a NUL.
     readable = all(len(word) <= WORD_LENGTH_MAX and word.isprintable() for word in words)
     if view is None or len(words) > WORDS_MAX or not readable:
         raise ControlError(f"not a question: ask for one of {known}")
@@ -92,7 +90,7 @@ def command_of(words: Sequence[str]) -> tuple[View, list[str]]:
         if word.startswith("--"):
             if name not in view.options:
                 raise ControlError(f"{words[0]} takes no {name} here: only {', '.join(sorted(view.options))}")
-            # An option without its value would take the next argument, the journal's place, for it.
+            # An option without its value would take the next argument: the journal's place.
             proper = bool(valued) != (name in FLAGS)
         else:
             episodes += 1
@@ -103,8 +101,8 @@ def command_of(words: Sequence[str]) -> tuple[View, list[str]]:
 
 
 class Viewer:
-    """``journals``: all locations, the first one first. ``idle``: no shutdown runs. ``shutdown``: returns
-    when one begins.
+    """``journals``: the first location first. ``idle``: no shutdown runs. ``shutdown``: returns when one
+    begins.
     """
 
     def __init__(
@@ -138,7 +136,7 @@ class Viewer:
         async with self._turn:
             if not (view.cheap or self._idle()):
                 raise _goes_down(request.words[0])
-            # An unused fallback of the journal is no error.
+            # A fallback may be unused.
             absent = {f"--journal={each}" for each in self._journals if not each.is_dir()}
             words += [word for place in view.places for word in self._places[place] if word not in absent]
             answer: dict[str, Any] | None = None
@@ -175,7 +173,7 @@ class Viewer:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=self._environment(),
-            # Its own session: a kill includes its children.
+            # A kill includes its children.
             start_new_session=True,
         )
         assert process.stdout is not None
@@ -206,7 +204,7 @@ def _goes_down(what: str) -> ControlError:
 
 
 async def _take(stream: trio.abc.ReceiveStream, into: bytearray, bytes_max: int) -> bool:
-    """The output up to the limit, and whether there is more."""
+    """Up to the limit; returns whether there is more."""
     async for chunk in stream:
         into += chunk[: bytes_max - len(into)]
         if len(into) >= bytes_max:

@@ -88,7 +88,7 @@ def show_command(configs: tuple[Path, ...], output: str) -> None:
         show_configuration(loaded)
 
 
-#: The code of a cut by the grant; only this one means "cannot be honoured".
+#: Only _CUT_CODE, a cut by the grant, means "cannot be honoured".
 OFF_CODE, _CUT_CODE = "disabled", "grant-too-small"
 VERDICTS = {
     True: "valid, and can be honoured",
@@ -99,7 +99,6 @@ _CURED_BY_RAISING = (_CUT_CODE, "wave-cut", "reserve-not-granted")
 
 
 def configuration_json(loaded: Loaded) -> dict[str, Any]:
-    """The values, the source of each, and the resulting periods."""
     periods = effective_periods(loaded.settings)
     return document(
         "EffectiveConfiguration",
@@ -113,7 +112,7 @@ def configuration_json(loaded: Loaded) -> dict[str, Any]:
 
 
 def configuration_yaml(loaded: Loaded) -> str:
-    """A complete document that can be loaded again; comments have each value's source."""
+    """A complete document that can be loaded again, with sources as comments."""
     lines, sources = [f"apiVersion: {OWN_VERSION}", f"kind: {OWN_KIND}"], loaded.sources
     for name, value in configuration_values(loaded).items():
         if not isinstance(value, dict):
@@ -121,20 +120,18 @@ def configuration_yaml(loaded: Loaded) -> str:
             continue
         lines.append(f"{name}:")
         for key, each in value.items():
-            # Gates have their own sources; other sections may have one for the whole.
             source = sources.get(f"{name}.{key}", sources.get(name, ""))
             lines.append(f"  {key}: {yaml_line(each)}  # {visible(source)}")
     return "\n".join(lines) + "\n"
 
 
 def show_configuration(loaded: Loaded) -> None:
-    """One row for each field and each part of a section."""
     rows: list[tuple[Cell, ...]] = []
     for name, value in configuration_values(loaded).items():
-        # A line for each part: the longest section would otherwise set the width of all lines.
+        # A whole section on one line would set the width of all lines.
         parts = {f"{name}.{part}": each for part, each in value.items()} if isinstance(value, dict) else {}
         for field, each in (parts or {name: value}).items():
-            # A section that a later file replaces as a whole has one source.
+            # A file that replaces the whole section is its one source.
             source = visible(loaded.sources.get(field, loaded.sources.get(name, "")))
             style = "dim" if source == DEFAULT_SOURCE else ""
             rows.append((field, Text(yaml_line(each)), Text(source, style=style)))
@@ -146,12 +143,11 @@ def check_configuration(loaded: Loaded, grant_ns: int | None, overrider: str = "
     it depends on an unknown limit.
 
     It does not where the limit is smaller than the periods and cannot be raised: by raiseGrant, or because
-    logind reads the drop-in ``overrider`` after ours. A missing reserve cuts no period. ``plan`` has the
-    warnings about pods.
+    logind reads the drop-in ``overrider`` after ours. A missing reserve cuts no period.
     """
     settings = loaded.settings
     periods = effective_periods(settings)
-    # A plan without pods: cuts by the limit do not depend on pods, and the sentences are ``plan``'s own.
+    # Without pods: cuts by the limit do not depend on them.
     plan = make_plan(periods, grant_ns, settings.reserve_seconds * NS_PER_SECOND, (), settings.budget)
     needed = f"{span_s(plan.requested_seconds + plan.reserve_seconds)} are needed"
     found: list[PlanWarning] = [*plan.warnings]
@@ -165,7 +161,6 @@ def check_configuration(loaded: Loaded, grant_ns: int | None, overrider: str = "
     elif settings.raise_grant and plan.override_needed:
         honoured = True
         why = f"logind grants {span_s(plan.grant_seconds)} now and {needed}"
-        # A raised limit removes its own warnings; the others stay true.
         others = (warning for warning in found if warning[0] not in _CURED_BY_RAISING)
         found = [("grant-raised", f"{why}: the daemon raises its limit with a drop-in"), *others]
     if plan.enabled and loaded.kubelet_periods:
@@ -181,7 +176,6 @@ def check_configuration(loaded: Loaded, grant_ns: int | None, overrider: str = "
 
 
 def show_check(checked: dict[str, Any]) -> None:
-    """The verdict in one line, then one line a finding."""
     # The sentence for "off" also has the cure.
     findings = [(each["code"], each["message"]) for each in checked["findings"]]
     off = next((message for code, message in findings if code == OFF_CODE), "")
@@ -193,6 +187,6 @@ def show_check(checked: dict[str, Any]) -> None:
 
 
 def yaml_line(value: Any) -> str:
-    # Any length: the comment with the source follows on the line.
+    # The source's comment follows on the line.
     text = yaml.safe_dump(value, default_flow_style=True, width=2**31, allow_unicode=False)
     return text.removesuffix("\n").removesuffix("\n...")

@@ -1,6 +1,5 @@
-"""``ebbtide journal show``: records for people and scripts, one JSON object or one line of text each.
-
-A stream from the segments to standard output, filtered on the way. Payloads are shown as stored.
+"""``ebbtide journal show``: a stream of records from the segments, filtered on the way. Payloads are shown as
+stored.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ from ebbtide.events.record.episodes import shutdown_records
 from ebbtide.events.record.format import rfc3339, visible, visible_json
 from ebbtide.events.segment import Header
 
-#: A line of text shows this much of a payload; ``-o json`` shows all.
+#: ``-o json`` shows the whole payload.
 DATA_CHARACTERS_MAX = 160
 
-#: Values without a JSON form are shown in Python's form; only an edited journal has them.
+#: Only an edited journal has values without a JSON form.
 _encoder = msgspec.json.Encoder(enc_hook=repr)
 
-#: UIDs of the API server and of the manifest reader.
+#: From the API server, and from the manifest reader.
 _UID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32}")
 
 RECORD_COLOURS: dict[str, dict[str, Any]] = {
@@ -86,7 +85,7 @@ def show_command(
     if pod:
         from ebbtide.cli.common.selection import names_pod, pod_uids
 
-        # Before the first line: a record may precede the one that introduces the pod.
+        # A record may precede the one that introduces the pod.
         for raw in open_journal(journals).raw():
             learn_record(names, raw)
         uids = pod_uids(pod, names)
@@ -96,14 +95,14 @@ def show_command(
             raise Refused(f"no pod {pod!r} in this journal: {look}")
         tests.append(lambda header, raw: names_pod(raw, uids()))
     paint, out = painter(RECORD_COLOURS), sys.stdout.buffer
-    # In batches: neither a write for each record nor a journal in memory.
+    # Neither a write for each record nor a journal in memory.
     for batch in follow_journal(sources_of(journals)) if follow else history.batches():
         if batch is None:
             out.flush()
             continue
         header, records = batch
         closed = [raw.episode for raw in records if raw.tag == EpisodeClosed.__name__] if follow else []
-        # Also for hidden records, which may introduce the pod of a shown one.
+        # Hidden records too may introduce the pod of a shown one.
         for raw in records:
             learn_record(names, raw)
         for test in tests:
@@ -114,7 +113,6 @@ def show_command(
             out.writelines([record_text_line(header, raw, names, paint) for raw in records])
         for number in closed if output != "json" else ():
             out.flush()
-            # The first line of a shutdown that has just ended, beside its records.
             for record in shutdown_records(open_journal(journals)):
                 if record.first_seq == number:
                     remark(f"ebbtide: {headline(record)}")
@@ -123,7 +121,7 @@ def show_command(
 
 
 def filter_tests(since: str, actor: str) -> list[RecordTest]:
-    """A filter for each given option. Raises Refused."""
+    """Raises Refused."""
     tests: list[RecordTest] = []
     if since:
         from ebbtide.cli.common.selection import parse_moment
@@ -149,7 +147,7 @@ def filter_tests(since: str, actor: str) -> list[RecordTest]:
 
 
 def record_json_line(header: Header, raw: RawRecord) -> bytes:
-    """The promised shape, and the number of the shutdown's first record (null outside)."""
+    """``episode``: the number of the shutdown's first record, null outside."""
     document = {
         "seq": raw.seq,
         "time": rfc3339(header.wall_ns(raw.mono_ns)),
@@ -181,7 +179,7 @@ def record_text_line(header: Header, raw: RawRecord, names: Names, paint: Callab
     data = plain_payload(raw.payload)
     if isinstance(data, dict):
         text = " ".join(f"{field}={_value_text(value)}" for field, value in data.items())
-        # Names before the cut: a cut UID would not be found, and names are shorter.
+        # Before the cut, which would break a UID.
         text = visible(_with_names(text, names))
         text = text if len(text) <= DATA_CHARACTERS_MAX else f"{text[: DATA_CHARACTERS_MAX - 1]}…"
     else:
@@ -199,5 +197,4 @@ def _value_text(value: Any) -> str:
 
 
 def _with_names(text: str, names: Names) -> str:
-    """Replaces each UID of an earlier record by its pod's name."""
     return _UID.sub(lambda match: names.of(match[0]), text)

@@ -26,9 +26,8 @@ Examples:
   ebbtide status --ready                       # in a probe: only the exit code
 """
 
-#: The phases of a shutdown: the protection is at work.
+#: The protection is at work.
 GOING_DOWN = ("running", "cancelling", "released")
-#: The journal's states but for intact.
 DAMAGED = {code: state for state, code in EXIT_CODES.items() if code}
 
 
@@ -51,7 +50,7 @@ def status(journals: tuple[Path, ...], runtime: Path, ready: bool, output: str) 
     from ebbtide.node import LocalNode
 
     options = RunOptions(runtime=runtime)
-    # Another machine's journal says nothing about the daemon here, nor the other way round.
+    # Another machine's journal has no part in this daemon.
     options = options._replace(journal=journals[0]) if journals and not ready else options
     answered, why, foreign, answers = LocalNode(options).status
     if ready:
@@ -64,7 +63,7 @@ def status(journals: tuple[Path, ...], runtime: Path, ready: bool, output: str) 
         if why:
             say(why)
         return NOT_SO if why else DONE
-    # After the probe, which runs every few seconds and does not need them.
+    # Not in the probe, which runs every few seconds.
     from ebbtide.cli.common.selection import read_episodes
     from ebbtide.events.record.format import json_values
 
@@ -77,7 +76,7 @@ def status(journals: tuple[Path, ...], runtime: Path, ready: bool, output: str) 
         last = json_values(found[-1]) if found else None
         damage = DAMAGED.get(code)
     except Refused:
-        # A node before its first daemon has no journal: no error. A named place that is no folder is one.
+        # Without a journal, a node had no daemon yet; but a named place must be a folder.
         if not all(map(Path.is_dir, journals)):
             raise
     except OSError as error:
@@ -152,7 +151,6 @@ def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
             yield "shipping", "not checked yet" if waits is None else text
     last, damage = document["lastShutdown"], document["journalDamage"]
     if last is None:
-        # An unreadable journal may contain shutdowns.
         yield "last shutdown", f"not known: the journal is {damage}" if damage else "none in the journal"
         return
     # The outcome is the machine's: it may be complete with every pod killed.
@@ -166,10 +164,9 @@ def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "", f"or a later one that cannot be read: the journal is {damage}"
 
 
-#: A pod's final phases; ``ended``: from actors' states only, without its fate.
+#: ``ended``: from actors' states only, without its fate.
 OVER = (*get_args(PodOutcome), "ended")
 
-#: The consequence of a missing lock.
 UNPROTECTED = "logind does not wait: the machine may go down before the pods have ended"
 LOCK_TEXTS = {
     "lost": f"LOCK LOST: a restart in this shutdown did not get the lock back; {UNPROTECTED}",
@@ -178,7 +175,6 @@ LOCK_TEXTS = {
 
 
 def node_rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """A Kubernetes node's parts, how pods end, and the certificate."""
     node = document["node"]
     if document["mode"] == PROCESS:
         return

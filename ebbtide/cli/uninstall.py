@@ -1,7 +1,5 @@
-"""``ebbtide uninstall``: for the removal of a package. Stops and disables the unit, removes logind's
-drop-in, and takes Ebbtide's marks off the Node.
-
-In this order, so that the node is not armed again. Pods, configuration and journal stay.
+"""``ebbtide uninstall``: for the removal of a package. The order of its steps keeps the node from being armed
+again.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ OWN_UNIT = "ebbtide.service"
 STOP_SECONDS_MAX = 30.0
 #: A person waits.
 API_SECONDS_MAX = 10.0
-#: Modes whose daemon marks the Node.
+#: Their daemon marks the Node.
 ANNOUNCING_MODES = ("auto", "api", "cri")
 
 EPILOG = """\b
@@ -64,7 +62,7 @@ def uninstall(node_only: bool, options: RunOptions) -> int:
     """
     from ebbtide.node import LocalNode
 
-    # Before the unit stops: the daemon has the best answer about its configuration and journal.
+    # Before the unit stops: the daemon knows its configuration and journal best.
     node = LocalNode(options._replace(mode="auto"))
     parts = find_parts(node)
     if isinstance(parts, str) and (node_only or options.kubeconfig or options.node_name):
@@ -82,14 +80,14 @@ def uninstall(node_only: bool, options: RunOptions) -> int:
     elif node.journal.mode in ANNOUNCING_MODES:
         steps.append(Step("failed", "Node", name, f"its marks there are unknown: {parts}"))
     else:
-        # Without a Node's name, the daemon has changed none.
+        # The daemon had no Node's name, and changed none.
         steps.append(Step("nothing", "Node", name, parts))
     show(table(("RESULT", "WHAT", "WHERE", "REASON"), steps))
     return NOT_SO if any(step.result == "failed" for step in steps) else DONE
 
 
 def remove_unit() -> Step:
-    """Stop it and disable it; its files belong to the package."""
+    """Its files belong to the package."""
     try:
         loaded, _ = trio.run(ask_once, system_bus_address(), partial(unit_state, unit=OWN_UNIT))
         if not loaded:
@@ -104,7 +102,7 @@ def remove_unit() -> Step:
 
 
 def remove_drop_in(root: Path = Path("/")) -> Step:
-    """Remove it from any configured folder, and let logind read its files again."""
+    """From any configured folder, and let logind read its files again."""
     step = Step("done", "drop-in", DROP_IN_NAME, "removed; logind reads its files again")
     try:
         if not sum(DropIns(root, folder).remove() for folder in DROP_IN_FOLDERS):
@@ -118,14 +116,12 @@ def remove_drop_in(root: Path = Path("/")) -> Step:
     return step
 
 
-# --- the Node in the API -----------------------------------------------------------------------
-
 # The daemon removes its marks itself, after a cancel and at the next boot; this is for a daemon that never
-# came back. The extra ``node`` is imported in these functions: the rest works without it.
+# came back. Import the extra ``node`` late: the rest works without it.
 
 
 def find_parts(node: LocalNode) -> NodeParts | str:
-    """The Node, or why it cannot be read from here."""
+    """Or why the Node cannot be read from here."""
     from ebbtide.extras import PackagesMissing
     from ebbtide.modes import ModeUnavailable, find_node_parts
 
@@ -171,7 +167,6 @@ async def restore_node(kubeconfig: Path | None, name: str) -> Step:
             # All of them, also after an error: a Node with only an old condition accepts pods.
             problems = [problem for patch in patches if (problem := await writer.change(call, patch))]
         except Unanswered as error:
-            # The client's first line is the cause.
             problems = heard[:1] or [f"{error}: run this again when the API server answers"]
         finally:
             nursery.cancel_scope.cancel()

@@ -1,8 +1,8 @@
 """The kubelet's configuration as the kubelet reads its file, also inside a document of another kind.
 
 The kubelet decodes the first document of its file strictly, and if that fails leniently: the last of a
-repeated field counts, and it passes over unknown fields (compared with v1.37's decoder). A note says where a
-strict reader would have refused.
+repeated field counts, and it passes over unknown fields (v1.37's decoder). A note says where a strict reader
+would refuse.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ from ebbtide.config.schema import (
     WavePeriod,
 )
 
-#: Keys under which other documents keep a kubelet's configuration without its head (kubeadm, EKS, OpenShift,
-#: Karpenter, eksctl, kops, Talos, a kubelet's /configz), and the key inside it that some of them have.
+#: Keys above a kubelet's configuration without its head (kubeadm, EKS, OpenShift, Karpenter, eksctl, kops,
+#: Talos, a kubelet's /configz), and the key inside that some of them have.
 WRAPPERS = ("kubelet", "kubeletConfig", "kubeletConfiguration", "kubeletExtraConfig", "kubeletconfig")
 INNER = ("config", "extraConfig")
-#: Has the names, and no values.
+#: It has the names, and no values.
 SCHEMA_KIND = "CustomResourceDefinition"
 _IN_TEXT = re.compile(rf"""(?m)^[ "{{]*kind"?: *"?{KUBELET_KIND}\b""")
 _BLOCK = re.compile(r":\s+[|>][-+0-9]*\s*(#.*)?")
 
 
-#: These gates need GATE, for a kubelet that knows of gates that need others.
+#: A kubelet that checks such needs refuses these gates without GATE.
 NEEDING_GATES = (PRIORITY_GATE, "WindowsGracefulNodeShutdown")
 
 
@@ -62,7 +62,7 @@ class Note(NamedTuple):
 
 
 class Wrapped(NamedTuple):
-    """A kubelet's configuration. ``place``: inside its document, empty where it is one itself."""
+    """``place``: inside its document, empty where it is one itself."""
 
     place: str
     node: Node
@@ -71,7 +71,7 @@ class Wrapped(NamedTuple):
 def _wrapped(
     node: Node, lines: Sequence[str], repeated: list[DocumentError], path: str = ""
 ) -> Iterator[Wrapped]:
-    """The kubelets' configurations in a document. Raises DocumentError."""
+    """In any document. Raises DocumentError."""
     if isinstance(node.value, str):
         if not _IN_TEXT.search(node.value):
             return
@@ -105,7 +105,7 @@ def kind_of(node: Node) -> str:
 
 
 def _is_headless(node: Node) -> bool:
-    """A kubelet's configuration without its head, as below ``kubelet:`` elsewhere."""
+    """Without a kind, as below ``kubelet:`` elsewhere."""
     names = node.fields.keys()
     own = names & fields_of(EbbtideConfiguration).keys() - fields_of(KubeletConfiguration).keys()
     return bool(names & fields_of(ShutdownPeriods).keys()) and not own and not names & {"kind", "apiVersion"}
@@ -133,13 +133,13 @@ def _as_the_kubelet(fields: Node) -> Node:
 
 
 def _like(node: Node, name: str) -> Node:
-    """The fields with this begin, in any case. The kubelet's names have one case only."""
+    """Fields with this begin, in any case: the kubelet knows one case only."""
     begin = name.lower()
     return Node({each: at for each, at in node.fields.items() if each.lower().startswith(begin)}, node.line)
 
 
 def documents_of(text: str, repeated: list[DocumentError], notes: list[Note]) -> list[Node]:
-    """All, or only the kubelet's where others behind it are no YAML. Raises DocumentError."""
+    """Only the kubelet's document, if the others behind it are no YAML. Raises DocumentError."""
     found = list[Node]()
     try:
         return parse_yaml(text, OBJECT_NODES_MAX, repeated, found)
@@ -153,7 +153,7 @@ def documents_of(text: str, repeated: list[DocumentError], notes: list[Note]) ->
 def kubelet_in(
     found: Sequence[Node], text: str, repeated: list[DocumentError], notes: list[Note]
 ) -> Wrapped | None:
-    """Of a file without a document of ours, the kubelet's configuration. Raises DocumentError."""
+    """None beside a document of ours. Raises DocumentError."""
     if any(kind_of(each) == OWN_KIND for each in found):
         return None
     lines = text.splitlines()
@@ -184,7 +184,7 @@ def kubelet_in(
 def read_kubelet(
     kubelet: Wrapped, repeated: Sequence[DocumentError], name: str, notes: list[Note]
 ) -> tuple[KubeletConfiguration, Node]:
-    """And its fields. ``name``: of the file. Raises DocumentError."""
+    """``name``: of the file. Raises DocumentError."""
     fields = kubelet.node
     if kind_of(fields):
         _, fields = document_of_kind(fields, {KUBELET_KIND: KUBELET_VERSION}, KUBELET_KIND)
@@ -214,7 +214,7 @@ def read_kubelet(
             message = f"a kubelet from v1.34 on does not start with {gate}: false"
             notes.append(Note("kubelet-gates", gates.get(gate).line, message))
     if document.static_pod_path:
-        # The kubelet resolves it against the file; of a file for other nodes against its own folder.
+        # The kubelet resolves it against its file; a file for other nodes, against its own folder.
         folder = KUBELET_ROOT if kubelet.place else os.path.dirname(os.path.abspath(name))
         static = os.path.normpath(os.path.join(folder, document.static_pod_path))
         document = msgspec.structs.replace(document, static_pod_path=static)

@@ -60,7 +60,7 @@ FIELDS = fields_of(EbbtideConfiguration)
 
 #: A full KubeletConfiguration has some hundred lines.
 CONFIG_BYTES_MAX = 2**20
-#: With more mistakes it is probably no configuration.
+#: A file with more is probably no configuration.
 MISTAKES_MAX = 20
 
 
@@ -75,11 +75,9 @@ class ConfigError(Exception):
 
 
 class Loaded(NamedTuple):
-    """``settings``: for the core; ``config``: for edges and people.
-
-    ``sources``: "file:line" or "default" by field, also ``featureGates.NAME`` and ``node.NAME``.
-    ``kubelet_periods``: the places of periods that the kubelet obeys too. ``notes``: code and message, about
-    what the kubelet reads otherwise than a strict reader.
+    """``settings``: for the core; ``config``: for edges and people. ``sources``: "file:line" or "default" by
+    field, also ``featureGates.NAME`` and ``node.NAME``. ``kubelet_periods``: the places of periods that the
+    kubelet obeys too. ``notes``: code and message, where the kubelet is more lenient than a strict reader.
     """
 
     settings: Settings
@@ -97,7 +95,7 @@ def load(paths: Sequence[str | Path]) -> Loaded:
 def read_configuration(path: str | Path) -> bytes:
     """Raises ConfigError."""
     try:
-        # Regular files only: a reload must end, and reading a pipe may not.
+        # Regular files only: reading a pipe may never end.
         return read_file(path, CONFIG_BYTES_MAX)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
@@ -107,7 +105,7 @@ def read_configuration(path: str | Path) -> bytes:
 
 
 def load_named(paths: Sequence[Path]) -> Loaded:
-    """These, or the default file if it exists. Raises ConfigError."""
+    """Else the default file, if it exists. Raises ConfigError."""
     return load(paths or default_paths())
 
 
@@ -116,7 +114,7 @@ def default_paths() -> tuple[Path, ...]:
 
 
 def parse(texts: Sequence[tuple[str, bytes]]) -> Loaded:
-    """Takes (name, content) pairs. Raises ConfigError."""
+    """``texts``: name and content. Raises ConfigError."""
     merged, mistakes = _Merged(), list[str]()
     for name, raw in texts:
         try:
@@ -149,7 +147,7 @@ def located(name: str, kubelet: bool = False) -> Iterator[None]:
 
 
 def configuration_values(loaded: Loaded) -> dict[str, Any]:
-    """All fields, with defaults, and with secrets hidden."""
+    """With defaults, and with secrets hidden."""
     shown: dict[str, Any] = show(loaded.config, EbbtideConfiguration)
     return shown
 
@@ -177,7 +175,6 @@ class _Merged:
         self._notes: list[tuple[str, str]] = []
 
     def add(self, raw: bytes, name: str) -> None:
-        """Raises ConfigError with all mistakes of the file."""
         mistakes, repeated, notes = list[str](), list[DocumentError](), list[Note]()
         with located(name, KUBELET_KIND.encode() in raw):
             text = decode_text(raw, CONFIG_BYTES_MAX)
@@ -213,7 +210,7 @@ class _Merged:
                 self._values[field.attribute] = value
                 self._kubelet_periods += [source] if value else []
             else:
-                # staticPodPath, which has no section in the kubelet's document.
+                # staticPodPath has no section in the kubelet's document.
                 self._add_part("node", field, value, source)
                 continue
             self._sources[field.name] = source
@@ -266,7 +263,7 @@ def _settings(config: EbbtideConfiguration) -> Settings:
             Period(priority=each.priority, seconds=each.shutdown_grace_period_seconds)
             for each in config.shutdown_grace_period_by_pod_priority
         ),
-        # Only gates that are off: one form in the journal for one meaning.
+        # One form in the journal for one meaning: only gates that are off.
         gates={name: False for name, on in show(config.feature_gates, Gates).items() if not on},
         budget=config.budget,
         reserve_seconds=config.reserve // NS_PER_SECOND,
@@ -288,7 +285,7 @@ class Violation(NamedTuple):
 
 
 def violations(config: EbbtideConfiguration) -> Iterator[Violation]:
-    """Broken rules in the kubelet's order."""
+    """In the kubelet's order."""
     total, critical = config.shutdown_grace_period, config.shutdown_grace_period_critical_pods
     listed, gates = config.shutdown_grace_period_by_pod_priority, config.feature_gates
     priority_gate_on = gates.graceful_node_shutdown_based_on_pod_priority
@@ -310,7 +307,7 @@ def violations(config: EbbtideConfiguration) -> Iterator[Violation]:
     if listed and not priority_gate_on:
         message = f"Specifying {BY_PRIORITY_FIELD} requires feature gate {PRIORITY_GATE}"
         yield Violation(message, (f"featureGates.{PRIORITY_GATE}", BY_PRIORITY_FIELD))
-    # Ours: the kubelet lets the sum overflow, an event's integer must hold it.
+    # Ours: the kubelet lets the sum overflow, but an event's integer must hold it.
     listed_ns = sum(each.shutdown_grace_period_seconds for each in listed) * NS_PER_SECOND
     for name, total_ns in ((BY_PRIORITY_FIELD, listed_ns), (TOTAL_FIELD, total)):
         if total_ns + config.reserve > DURATION_NS_MAX:
@@ -319,5 +316,4 @@ def violations(config: EbbtideConfiguration) -> Iterator[Violation]:
 
 
 def _braced(duration_ns: int) -> str:
-    """As in the kubelet's messages."""
     return "{" + format_duration(duration_ns) + "}"

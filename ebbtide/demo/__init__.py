@@ -13,14 +13,14 @@ from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
 
-#: In the manifest of ``web-0``: the port for its hook.
+#: For the hook, in the manifest of ``web-0``.
 WEB_PORT = 47311
 
 DEMO_FILES = files("ebbtide.demo")
 
 
 class DemoFolder(NamedTuple):
-    """``root`` is temporary; ``late`` is moved into ``pods`` in mid-shutdown."""
+    """``late`` is moved into ``pods`` in mid-shutdown."""
 
     root: Path
     pods: Path
@@ -31,12 +31,12 @@ class DemoFolder(NamedTuple):
 
 
 def make_demo_folder(journal: Path | None) -> DemoFolder:
-    """A fresh one with everything in it. Raises OSError."""
+    """Raises OSError."""
     root = Path(tempfile.mkdtemp(prefix="ebbtide-demo-"))
     pods, late, config = root / "pods", root / "late-0.yaml", root / "config.yaml"
     folder = DemoFolder(root, pods, late, config, journal or root / "journal", root / "run")
     folder.pods.mkdir()
-    # A free port in place of the manifest's own: two demos may run at once.
+    # Two demos may run at once: take a free port.
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

@@ -37,22 +37,19 @@ from ebbtide.events.record.shutdown_record import SIGNS, PodRecord, ShutdownReco
 from ebbtide.events.units import span, span_s
 from ebbtide.options import RunOptions
 
-#: Time to read.
 PAUSE_SECONDS = 1.5
 UP_SECONDS_MAX = 10.0
 LOOK_SECONDS = 0.05
-#: The late pod comes in this wave.
 LATE_WAVE = 1
 
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 LISTEN_SECONDS = 0.001
 
-#: Draws the status at this monotonic time.
 DrawFunction = Callable[[DaemonStatus, int], None]
 
 
 class DemoResult(NamedTuple):
-    """``whole``: the lock was released. ``ended_by``: a signal. ``shutdown``: None if none began."""
+    """``whole``: the lock was released. ``shutdown``: None if none began."""
 
     shutdown: ShutdownRecord | None
     trace_id: str
@@ -104,8 +101,6 @@ async def run_demo(
 
 
 class PodsUp:
-    """The known containers, and the started ones."""
-
     def __init__(self) -> None:
         self.containers: dict[str, int] = {}
         self._started: dict[tuple[str, str], None] = {}
@@ -119,14 +114,13 @@ class PodsUp:
 
     @property
     def all_up(self) -> bool:
-        """All containers of the known pods run."""
         return bool(self.containers) and len(self._started) >= sum(self.containers.values())
 
 
 async def _run_until_signal(caught: list[signal.Signals], script: Callable[[], Awaitable[None]]) -> None:
     """Until the script's end or a signal; then stops the daemon."""
-    # Take the signals over once the daemon has its handlers, and give them back for its stop. SIGHUP means
-    # that the terminal has gone, but to a daemon a reload.
+    # Take the signals over once the daemon has its handlers, and give them back for its stop. To a daemon
+    # SIGHUP is a reload, but here the terminal has gone.
     while signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
         await trio.sleep(LISTEN_SECONDS)
     with trio.open_signal_receiver(*ENDING_SIGNALS) as signals:
@@ -146,7 +140,6 @@ async def _run_until_signal(caught: list[signal.Signals], script: Callable[[], A
 async def _power_off(
     daemon: Daemon, logind: EmbeddedLogindEdge, pods: PodsUp, say: Callable[[str], None]
 ) -> None:
-    """Once everything is up."""
     with trio.move_on_after(UP_SECONDS_MAX):
         while not (pods.all_up and daemon.status.armed and daemon.status.sufficient):
             await trio.sleep(LOOK_SECONDS)
@@ -157,26 +150,23 @@ async def _power_off(
 
 
 def kill_remaining(folder: DemoFolder) -> None:
-    """Processes are left after Ctrl-C or the budget's end."""
+    """After Ctrl-C or the budget's end."""
     kill_recorded(folder.runtime / "process" / "pods")
 
 
-# --- the live view of waves and pods: one frame from the daemon's status --------------------------
-
-#: A wave's row fits into 80 columns.
+#: For 80 columns.
 BAR_WIDTH = 14
 
 
 ENDED_PHASES = ("graceful", "spared", "killed", "failed", "unknown")
-#: By phase, a sign and its style.
 WAITING, AT_WORK = ("○", "dim"), ("●", "cyan")
 LOOKS = {fate: (SIGNS[fate], STYLES[fate]) for fate in ENDED_PHASES}
 LOOKS |= {"waiting": WAITING, "SIGKILL": ("●", "bold red")}
 
 
 def live_frame(status: DaemonStatus, now_ns: int) -> RenderableType:
-    """``now_ns``: monotonic. Only the running wave shows its pods: a frame longer than the terminal could not
-    be drawn in place.
+    """``now_ns``: monotonic. Only the running wave shows its pods: a frame must not be longer than the
+    terminal.
     """
     # With minimum widths the columns do not jump.
     body = Table.grid(padding=(0, 1), expand=True)
@@ -191,13 +181,12 @@ def live_frame(status: DaemonStatus, now_ns: int) -> RenderableType:
         for pod in pods if wave.outcome == "open" else ():
             body.add_row(*_pod_cells(pod, status.shutdown.decided_ns.get(pod.uid), at_ns))
     # The last line is for the terminal's own ^C: at the end of a full line it would begin another one, and
-    # later frames would be a line too low.
+    # shift later frames.
     return Group(_frame_head(status, now_ns), body, Text(" "))
 
 
 def _frame_head(status: DaemonStatus, now_ns: int) -> RenderableType:
     budget_ns = max(1, status.deadline_ns - status.began_ns)
-    # After the release the rest stays.
     end_ns = status.released_ns or now_ns
     used_ns = min(max(0, end_ns - status.began_ns), budget_ns)
     ended = sum(pod.outcome in ENDED_PHASES for pod in status.pods.values())
@@ -254,15 +243,11 @@ def _seconds(ns: int) -> str:
     return span(max(0, ns))
 
 
-# --- the last page: every pod's outcome and why, and the commands to look further ------------------
-
 DEMO_VERSION = 1
 
 
 def demo_page(shutdown: ShutdownRecord, trace_id: str, journal: Path) -> dict[str, Any]:
-    """Pods in the order of the waves, rejected ones last, without wave and grace. ``seconds``: from the
-    signal to the release.
-    """
+    """Pods in the order of the waves, rejected ones last, without wave and grace."""
     by_uid, pods = {pod.uid: pod for pod in shutdown.pods}, []
     rejected = [pod for pod in shutdown.pods if pod.outcome == "rejected"]
     for pod in (*(by_uid[uid] for wave in shutdown.waves for uid in wave.pods), *rejected):
@@ -283,7 +268,7 @@ def demo_page(shutdown: ShutdownRecord, trace_id: str, journal: Path) -> dict[st
     return document("Demo", DEMO_VERSION, shutdown=shutdown.kind, seconds=seconds, **of_run)
 
 
-#: Where to look further; each gets the option --journal.
+#: Each gets the option --journal.
 NEXT_COMMANDS = (
     ("what happened, line by line", "replay timeline"),
     ("where the time went", "replay blame"),

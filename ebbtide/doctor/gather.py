@@ -1,6 +1,4 @@
-"""The doctor's look at configuration, daemon, logind, journal and pods: local processes, or a Kubernetes
-node's. It changes nothing.
-"""
+"""The doctor's look at configuration, daemon, logind, journal and pods. It changes nothing."""
 
 from __future__ import annotations
 
@@ -65,7 +63,7 @@ def gather(node: LocalNode, *, measure: bool = False) -> Snapshot:
     section = loaded.config.node if loaded is not None else NodeSection()
     pods = look_at_pods(node.options, section, node.status.mode or store.mode)
     raise_grant = loaded is not None and loaded.settings.raise_grant
-    # A limit that the daemon may raise is no reason to cut a pod.
+    # The daemon may raise the limit: it cuts no pod.
     grant_ns, now_ns = None if bus is None or raise_grant else bus.grant_ns, time.monotonic_ns()
     snapshot = Snapshot(
         config_error=config_error,
@@ -92,11 +90,8 @@ def gather(node: LocalNode, *, measure: bool = False) -> Snapshot:
     return snapshot
 
 
-# --- logind ------------------------------------------------------------------------------------
-
-
 def look_at_logind() -> tuple[LogindState | None, str]:
-    """The answers, or why there are none."""
+    """None with the reason."""
 
     async def look() -> LogindState | None:
         with trio.move_on_after(LOGIND_SECONDS_MAX):
@@ -141,21 +136,17 @@ async def _read_text(address: DBusAddress, name: str, bus: Connection) -> str:
 
 
 def _another_daemon(control_socket: Path) -> Holder | None:
-    """The daemon that protects this machine, if it is not the one at this socket."""
+    """A daemon that protects this machine, and is not the one at this socket."""
     holder = machine_holder(system_bus_address())
     with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
         client.connect(os.fspath(control_socket))
-        # By process id: two daemons of one machine have separate folders.
+        # Two daemons of one machine have separate folders.
         if holder is not None and peer_of(client).pid == holder.pid:
             return None
     return holder
 
 
-# --- the journal -------------------------------------------------------------------------------
-
-
 def look_at_journal(path: Path) -> JournalState:
-    """By a whole reading."""
     # The directory, or the nearest parent, where it will be made.
     absolute = path.absolute()
     existing = next(folder for folder in (absolute, *absolute.parents) if folder.exists())
@@ -174,7 +165,7 @@ def look_at_journal(path: Path) -> JournalState:
         writable=os.access(existing, os.W_OK),
         free_bytes=room.f_bavail * room.f_frsize,
         verdict=verdict,
-        # A simulated or a later version's journal may have another mode.
+        # A simulated or a later version's journal may have another one.
         mode=str(mode) if mode in MODES else "",
     )
 
@@ -196,7 +187,7 @@ class FoundPods(NamedTuple):
     parts: NodeParts | None = None
 
     def termination_mode(self, bus: LogindState | None) -> TerminationMode:
-        """What would end them; in mode auto ``api``, which gives them less time."""
+        """In mode auto ``api``, which gives the pods less time."""
         if self.seen is None:
             return ""
         if self.seen.mode == "observe" or (bus is not None and bus.kubelet_lock):
@@ -204,7 +195,7 @@ class FoundPods(NamedTuple):
         return "cri" if self.seen.mode == "cri" else "api"
 
     def counted(self, bus: LogindState | None) -> tuple[Manifest, ...]:
-        """With the priorities that the kubelet counts, where it would end the pods."""
+        """With the priorities that the kubelet counts, if it would end the pods."""
         means = self.termination_mode(bus)
         return tuple(replace(each, pod=as_counted(each.pod, means)) for each in self.manifests)
 
@@ -212,7 +203,7 @@ class FoundPods(NamedTuple):
 def look_at_pods(options: RunOptions, section: NodeSection, running: str) -> FoundPods:
     """``running``: the daemon's mode, if ``options`` has none. Raises PermissionError."""
     mode = options.mode or running
-    # An option for a part of a node asks about a node.
+    # An option for a part of a node means a node.
     names_part = any((options.cri, options.kubeconfig, options.node_name))
     if names_part and not options.mode and running in ("", PROCESS):
         mode = AUTO_MODE
@@ -237,7 +228,7 @@ def look_at_pods(options: RunOptions, section: NodeSection, running: str) -> Fou
 
 
 def detect_mode(section: NodeSection, runtime: Path) -> str:
-    """By this machine's signs. A runtime's socket alone is none: Docker has one."""
+    """A runtime's socket alone proves no node: Docker has one."""
     if running_pods(runtime):
         return PROCESS
     named = section.cri_socket or section.kubeconfig or section.node_name
@@ -259,7 +250,7 @@ class HookTarget(NamedTuple):
 
 
 def targets_of_containers(pod: PodEntry) -> Iterator[HookTarget]:
-    """In the node's network a pod has its address."""
+    """A pod in the node's network has the node's address."""
     from ebbtide.actors.edges.cri.cri_runtime import node_address  # with gRPC: only where pods are containers
 
     specs = [entry.spec for entry in pod.containers.values()]
@@ -283,7 +274,7 @@ _record_decoder = msgspec.msgpack.Decoder(PodRecord)
 
 
 def running_pods(runtime: Path) -> list[PodRecord]:
-    """The pods of this boot with a living process, oldest first. Raises PermissionError."""
+    """Of this boot, oldest first. Raises PermissionError."""
     # A record may outlive its pod, and process ids are used again: the start time must match.
     folder = runtime / "process" / "pods"
     try:

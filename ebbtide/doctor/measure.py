@@ -1,7 +1,6 @@
 """``doctor --measure``: time the calls of a shutdown, without ending a pod.
 
-No process gets a signal, no hook runs, and writes to the API server are dry runs. Absent parts are not
-measured: they have a finding.
+No process gets a signal, no hook runs, and writes to the API server are dry runs.
 """
 
 from __future__ import annotations
@@ -41,11 +40,10 @@ EXEC_NS_MAX = 100_000_000
 CONNECT_NS_MAX = 100_000_000
 #: A third of the time after which a silent delete hands the shutdown over.
 API_NS_MAX = 500_000_000
-#: An inventory makes such a call for each container.
+#: For each container an inventory makes such a call.
 CRI_NS_MAX = 100_000_000
 NO_OP = ("true",)
 
-#: Perhaps a coroutine's.
 Once = Callable[[], object]
 
 
@@ -79,12 +77,12 @@ async def _timed(
             taken.append(time.monotonic_ns() - began_ns)
     except failure as error:
         return made._replace(error=getattr(error, "strerror", None) or str(error))
-    # The first of several opens the connection.
+    # The first may open the connection.
     return made._replace(samples_ns=tuple(sorted(taken[1:] or taken)))
 
 
 async def _sync(journal: Path) -> Measured:
-    """Append and sync a page, as for an order that outlives the boot."""
+    """As for an order that outlives the boot."""
     # A missing journal will be made below this folder.
     place = next(folder for folder in (journal.absolute(), *journal.absolute().parents) if folder.is_dir())
     made = Measured(SYNC, str(place), BARRIER_NS_MAX)
@@ -101,7 +99,6 @@ async def _sync(journal: Path) -> Measured:
 
 
 async def _exec() -> Measured:
-    """Start an empty hook."""
     with open(os.devnull, "wb") as output:
 
         def run_no_op() -> None:
@@ -113,7 +110,6 @@ async def _exec() -> Measured:
 
 
 async def _on_bus(what: str, target: str, call: Callable[[Bus], Awaitable[object]]) -> Measured:
-    """Over one connection."""
     made = Measured(what, target, BUS_NS_MAX)
     try:
         return await ask_once(system_bus_address(), lambda bus: _timed(made, (BusError,), partial(call, bus)))
@@ -128,7 +124,7 @@ async def measure_connection(target: HookTarget) -> Measured:
     def connect() -> None:
         socket.create_connection((target.host, target.port), CONNECT_SECONDS_MAX).close()
 
-    # Once: more may look like an attack.
+    # More may look like an attack.
     return made if target.error else await _timed(made, (OSError,), connect, samples=1)
 
 
@@ -157,7 +153,7 @@ class Refused(Exception):
 
 
 async def _api(parts: NodeParts, pods: FoundPods) -> list[Measured]:
-    """Read the Node, and try a shutdown's delete of one pod as a dry run."""
+    """A shutdown's delete of one pod, as a dry run."""
     from ebbtide.actors.edges.kubernetes.api_client import ApiClient
     from ebbtide.actors.edges.kubernetes.api_writes import GRACE_SECONDS_MIN
 

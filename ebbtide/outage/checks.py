@@ -1,6 +1,4 @@
-"""Would the cluster recover from an outage of each node? Rules of `ebbtide outage doctor`; `RULES` has their
-order.
-"""
+"""Would the cluster recover from an outage of each node? The rules of `ebbtide outage doctor`."""
 
 from __future__ import annotations
 
@@ -19,20 +17,19 @@ from ebbtide.outage.permits import may_lose
 
 #: Versions in which NodeOutOfServiceVolumeDetach is alpha (off), beta (on), and always on.
 ALPHA, BETA, GA = (1, 24), (1, 26), (1, 28)
-#: Objects that a finding names; it counts the rest.
+#: A finding counts further objects.
 NAMED_MAX = 3
-#: Whatever refuses a ConfigMap.
 JOURNAL_CURE = (
     "repair what refuses it: a webhook (kubectl get validatingwebhookconfigurations; exempt the controller's"
     " namespace from it), a quota (kubectl get resourcequota), a policy, or a right"
 )
 #: Volumes that stay on their node.
 LOCAL_KINDS = ("local", "hostPath")
-#: API group of its Machines.
+#: The group of its Machines.
 CLUSTER_API = "cluster.x-k8s.io"
 
 
-#: By `believe` in the configuration: a statement's author.
+#: The authors of believed statements.
 STATEMENT_WORDS = {
     "certificate": "a certificate of its daemon",
     "declared": "a person",
@@ -42,8 +39,8 @@ STATEMENT_WORDS = {
 
 
 class NodeCheck(NamedTuple):
-    """``drivers``: of its CSINode, or None. ``sources``: the answers of its ``pool``'s. ``alive``: the person
-    who declared that this boot runs. ``first_uuid``: the first one on the controller's record, or empty.
+    """``drivers``: of its CSINode, or None. ``sources``: its pool's answers. ``alive``: the person who
+    declared that this boot runs. ``first_uuid``: on the controller's record, or empty.
     """
 
     view: NodeView
@@ -73,10 +70,10 @@ class VolumeCheck(NamedTuple):
 
 class ClusterCheck(NamedTuple):
     """``version`` (0, 0): unknown. ``leader``: the Lease's holder, or empty; None: not readable. ``denied``:
-    rights that its ``account`` lacks; None: not checked. ``unread``: rights to read other remediators.
+    rights that its ``account`` lacks; None: not checked. ``unread``: the same for other remediators.
     ``policy``: does it exist? ``etcd``: do its PodDisruptionBudgets allow a disruption? ``tolerating``: pods
     that tolerate the taint without limit. ``attached``: by driver, does its CSIDriver require attachments?
-    ``blocked``: the leader's own words on why it stores no record; ``create``: why a dry run of one failed.
+    ``blocked``: why the leader stores no record; ``create``: why a dry run of one failed.
     """
 
     version: tuple[int, int]
@@ -101,9 +98,6 @@ class ClusterCheck(NamedTuple):
 
 def named(words: Iterable[str]) -> str:
     return shortened_list(list(dict.fromkeys(words)), NAMED_MAX)
-
-
-# --- Kubernetes and the controller -------------------------------------------------------------
 
 
 def server(seen: ClusterCheck) -> Findings:
@@ -197,7 +191,6 @@ def other_controllers(seen: ClusterCheck) -> Findings:
 
 
 def brake(seen: ClusterCheck) -> Findings:
-    """How many nodes it may lose now."""
     lost, refused = may_lose(seen.configuration, [node.view for node in seen.nodes], etcd=seen.etcd)
     # Only the controller knows which tainted nodes have recovered, and take no place any more.
     text = f"the cluster may lose at least {lost} of {plural(len(seen.nodes), 'node')} at once now"
@@ -207,10 +200,6 @@ def brake(seen: ClusterCheck) -> Findings:
     yield note("may-lose", text, cure) if lost else warning("may-lose-none", text, cure)
 
 
-# --- nodes and their sources of proof ----------------------------------------------------------
-
-
-#: The other way to know a machine.
 BIND = "bind its pool's nodes to their systems by name (identify: name)"
 
 
@@ -302,9 +291,6 @@ def sources(seen: ClusterCheck) -> Findings:
             text = f"{node.alive} has declared that {node.name} lives: no proof counts while that is in force"
             cure = f"if that is over, withdraw it: ebbtide outage declare {node.name} --alive --withdraw"
             yield Finding("note" if node.ready else "warning", "declared-alive", text, cure)
-
-
-# --- volumes and pods -----------------------------------------------------------------------------------
 
 
 def volumes(seen: ClusterCheck) -> Findings:

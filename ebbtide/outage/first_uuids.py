@@ -1,8 +1,8 @@
 """The first systemUUID of each machine, kept in the API server: a kubelet may write another one at any time.
 
 One immutable ConfigMap holds all of them. A change creates the next number, and the others are deleted. Of
-two leaders one gets 409, and reads again. Others may create objects here too: the list has names alone, and
-the oldest ones with our names are read. The ProofActor decides what a changed UUID means.
+two leaders one gets 409, and reads again. Others may create objects here too: list only names, and read the
+oldest ones with our names. The ProofActor decides what a changed UUID means.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ LOOK_SECONDS = 5.0
 #: Another leader was sooner.
 ANSWERS = ("POST", api.HTTP_CONFLICT), ("DELETE", api.HTTP_NOT_FOUND)
 _NAME = re.compile(rf"{PREFIX}-machines-[0-9]{{10}}")
-#: After it the lowest free number is the next: others may have created the last one.
+#: After this number, the lowest free one is the next: others may have created the last one.
 NUMBER_MAX = 10**10 - 1
-#: There are two while a leader replaces one.
+#: A leader that replaces one has two.
 READ_MAX = 20
 
 
@@ -52,7 +52,7 @@ _uuids = msgspec.json.Decoder(dict[str, str])
 
 
 def _read_uuids(body: bytes) -> dict[str, str]:
-    """By `machine_keys`. A spoilt object counts as empty."""
+    """By `machine_keys`. A damaged object counts as empty."""
     try:
         return _uuids.decode(_decoder.decode(body).data.get(DATA, "{}"))
     except (ValueError, RecursionError):
@@ -60,7 +60,7 @@ def _read_uuids(body: bytes) -> dict[str, str]:
 
 
 async def read_first(caller: api.ApiCaller, namespace: str) -> tuple[list[str], dict[str, str]]:
-    """The stored objects' names, and the first UUIDs: what was recorded first counts. Raises OSError."""
+    """The names, oldest first, and the first UUIDs: the oldest record counts. Raises OSError."""
     path, found = maps_path(namespace), list[tuple[str, str]]()
 
     def take(part: Sequence[_Named]) -> None:
@@ -75,7 +75,7 @@ async def read_first(caller: api.ApiCaller, namespace: str) -> tuple[list[str], 
         raise OSError(errno.EIO, f"the record of machines cannot be read: {error}") from None
     names, first = [name for _, name in sorted(found)], dict[str, str]()
     for name in names[:READ_MAX]:
-        # Another leader may have replaced it: then the next try finds the successor.
+        # Another leader may have replaced it: the next try finds the successor.
         answer = await _ask(caller, "GET", f"{path}/{name}")
         for key, uuid in _read_uuids(answer.body).items():
             if len(first) < MACHINES_MAX and len(key) <= KEY_CHARACTERS and len(uuid) <= NAME_MAX:
@@ -102,7 +102,6 @@ async def _ask(
 class FirstUuids:
     def __init__(self, caller: api.ApiCaller, namespace: str, view: ClusterView, tell: Tell) -> None:
         self._caller, self._namespace, self._view, self._tell = caller, namespace, view, tell
-        #: Of the stored objects.
         self._names: list[str] = []
         self._stored: dict[str, str] = {}
         self._told = ""
@@ -113,7 +112,7 @@ class FirstUuids:
         self._view.first_uuids |= self._stored
 
     async def run(self, link: ApiClient) -> None:
-        """A failed write is repeated: meanwhile this process knows them."""
+        """Repeats a failed write: meanwhile this process knows the UUIDs."""
         while True:
             try:
                 await self._store(self._learn())
@@ -125,14 +124,14 @@ class FirstUuids:
             await trio.sleep(LOOK_SECONDS)
 
     def _learn(self) -> dict[str, str]:
-        """Of present Nodes and, as far as there is room, of the last ones that are gone."""
+        """Of present Nodes and, as far as there is room, of the last deleted ones."""
         first = self._view.first_uuids
         there = set[str]()
         for node in self._view.there():
             keys = machine_keys(node)
             there.update(keys)
-            # The UID counts first: it is older than a providerID that was set later. Also firmware's default:
-            # else a kubelet could name any free machine after it.
+            # The UID counts first: it is older than a providerID that was set later. Record firmware defaults
+            # too, or a kubelet could later name any free machine.
             if keys[0] not in first and (known := first.get(keys[-1], node.system_uuid)):
                 first[keys[0]] = known
         gone = [key for key in first if key not in there]

@@ -1,7 +1,6 @@
 """Between a command and the shell: exit codes, and errors as one line with their cure.
 
-A wrong request ends with 2 and no change, an unexpected error with 1; ``EBBTIDE_DEBUG=1`` shows its
-traceback.
+A wrong request ends with 2, an unexpected error with 1; ``EBBTIDE_DEBUG=1`` shows its traceback.
 """
 
 from __future__ import annotations
@@ -25,9 +24,8 @@ BOUNDS_FACTOR = "EBBTIDE_BOUNDS_FACTOR"
 
 
 class Refused(click.ClickException):
-    """The request was wrong, or its subject may be in an unreadable part (``code``: the verdict's).
-
-    ``message``: one line with the problem and the cure.
+    """A wrong request, or its subject may be in an unreadable part (``code``: the verdict's). ``message``:
+    one line with the problem and the cure.
     """
 
     def __init__(self, message: str, code: int = WRONG) -> None:
@@ -36,7 +34,7 @@ class Refused(click.ClickException):
 
 
 class Signalled(Exception):
-    """A signal ended a command: the process ends by the same signal."""
+    """The process ends by the same signal."""
 
     def __init__(self, number: signal.Signals, message: str) -> None:
         super().__init__(message)
@@ -44,7 +42,7 @@ class Signalled(Exception):
 
 
 class ReaderGone(Exception):
-    """The reader of standard output has gone. (Click would turn the OSError into exit code 1.)"""
+    """Of standard output. (Click would turn the OSError into exit code 1.)"""
 
 
 def worst(codes: Iterable[int]) -> int:
@@ -52,8 +50,8 @@ def worst(codes: Iterable[int]) -> int:
 
 
 def guarded(arguments: Sequence[str], command: click.Command | None = None, name: str = "ebbtide") -> int:
-    """Run the command line, or another ``command`` called ``name``; returns the exit code. A broken pipe or
-    Ctrl-C ends the process by its signal.
+    """Returns the exit code; ``command`` None: the whole command line. A broken pipe or Ctrl-C ends the
+    process by its signal.
     """
     try:
         if command is None:
@@ -61,7 +59,7 @@ def guarded(arguments: Sequence[str], command: click.Command | None = None, name
 
             command = cli
         if factor := os.environ.get(BOUNDS_FACTOR):
-            # Imported on request: the core takes its time from facts alone, so no replay changes.
+            # No replay changes: the core takes its time from facts alone.
             from ebbtide.events import bounds
 
             try:
@@ -78,7 +76,6 @@ def guarded(arguments: Sequence[str], command: click.Command | None = None, name
         cause = MemoryError() if too_much else error
         if not isinstance(cause, Exception):
             raise
-        # Nurseries raise groups; the first error is the cause.
         while isinstance(cause, ExceptionGroup):
             cause = cause.exceptions[0]
         if isinstance(cause, ReaderGone):
@@ -89,7 +86,6 @@ def guarded(arguments: Sequence[str], command: click.Command | None = None, name
         if os.environ.get(DEBUG) and not isinstance(cause, click.ClickException):
             raise
         message, code = _line_and_code(cause)
-        # A configuration's mistakes: one line for a log, a line for each on a terminal.
         for line in getattr(cause, "mistakes", ()) if sys.stderr.isatty() else ():
             say(line)
             message = ""
@@ -100,7 +96,7 @@ def guarded(arguments: Sequence[str], command: click.Command | None = None, name
 
 
 def warn_of_wide_bounds() -> None:
-    """A daemon's first line where its bounds are widened; `guarded` has checked the factor."""
+    """In a daemon's first line; `guarded` has checked the factor."""
     factor = float(os.environ.get(BOUNDS_FACTOR) or 1)
     if factor != 1:
         say(f"{BOUNDS_FACTOR}={factor:g}: every bound is {factor:g} times as wide; for tests only")
@@ -116,7 +112,7 @@ def _line_and_code(error: Exception) -> tuple[str, int]:
         return f"{text[:1].lower()}{text[1:]}; see '{path} --help'", WRONG
     if isinstance(error, click.ClickException):
         return error.format_message(), WRONG
-    # Errors with a line of their own. Imported late: most runs end without one.
+    # Late: most runs end without an error.
     from ebbtide.config import ConfigError
     from ebbtide.control import ControlError
     from ebbtide.events.disk import JournalLocked
@@ -130,7 +126,7 @@ def _line_and_code(error: Exception) -> tuple[str, int]:
     if isinstance(error, (*whole, ForeignJournal, PackagesMissing, Unreadable)):
         return str(error), WRONG
     if isinstance(error, OSError):
-        # A failed system call: only the common ones have a cure.
+        # Only common errors have a cure.
         where = f"{error.filename}: " if error.filename else ""
         cure = "; use sudo, or name a path of your own" if isinstance(error, PermissionError) else ""
         return f"{where}{error.strerror or error}{cure}", WRONG
@@ -141,7 +137,7 @@ def _line_and_code(error: Exception) -> tuple[str, int]:
     if code := code_of(error):
         return unreadable(error), code
     if isinstance(error, ModuleNotFoundError) and (extra := extra_of(error.name or "")):
-        # `extras.require` gives a better line; this one prevents a traceback.
+        # `extras.require` gives a better line; this prevents a traceback.
         return f"this needs {error.name}: {install_command(extra)}", WRONG
     return (
         f"unexpected {type(error).__name__}: {error}; {DEBUG}=1 shows where, please report it",
@@ -150,7 +146,7 @@ def _line_and_code(error: Exception) -> tuple[str, int]:
 
 
 def code_of(error: Exception) -> int:
-    """The exit code for an undecodable record; 0 for any other error."""
+    """For an undecodable record; 0 for any other error."""
     from ebbtide.events.codec import BadPayload, UnknownType
 
     return {BadPayload: CORRUPT, UnknownType: INCOMPATIBLE}.get(type(error), DONE)
@@ -162,7 +158,6 @@ def unreadable(error: Exception) -> str:
 
 
 def say(text: str) -> None:
-    # Late: it imports the events, and most runs print none.
     from ebbtide.events.record.format import visible
 
     print(f"ebbtide: {visible(' '.join(text.split()))}", file=sys.stderr)
@@ -170,7 +165,7 @@ def say(text: str) -> None:
 
 def _die_of(number: signal.Signals) -> int:
     """As other tools do: the shell sees a signal."""
-    # Or the buffered rest fails again at the interpreter's end.
+    # Otherwise the buffered rest fails again at the interpreter's end.
     with suppress(OSError):
         sys.stdout.close()
     signal.signal(number, signal.SIG_DFL)

@@ -1,8 +1,6 @@
 """``ebbtide export jsonl`` and ``parquet``: shutdowns as files for other tools.
 
-``parquet`` writes the tables of ``ebbtide fleet tables`` for many journals: processes of a pool read them,
-and some thousands of rows are in memory. It needs pyarrow, the extra ``tables``, which is imported only
-here.
+``parquet`` writes the tables of ``ebbtide fleet tables``. Only it needs pyarrow, the extra ``tables``.
 """
 
 from __future__ import annotations
@@ -27,8 +25,6 @@ from ebbtide.extras import require
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-# --- one shutdown, record by record ------------------------------------------------------------
 
 JSONL_EPILOG = """\b
 Examples:
@@ -58,8 +54,6 @@ def jsonl_command(episode: str, journals: tuple[Path, ...], output: Path | None)
     save(output, lines, readable=True, example="shutdown.jsonl")
     return code
 
-
-# --- tables of many shutdowns ------------------------------------------------------------------
 
 PARQUET_EPILOG = """\b
 Examples:
@@ -93,9 +87,8 @@ def parquet(journals: tuple[Path, ...], output: Path, jobs: int | None) -> int:
 
 
 def write_tables(journals: Sequence[Path], output: Path, jobs: int | None = 1) -> int:
-    """Exit code: the worst of the journals' verdicts. ``jobs``: processes; None: one a processor.
-
-    Raises Refused, OSError.
+    """Returns the journals' worst exit code. ``jobs`` None: a process for each processor. Raises Refused,
+    OSError.
     """
     from ebbtide.replay.tables import TABLES_OF
 
@@ -105,7 +98,6 @@ def write_tables(journals: Sequence[Path], output: Path, jobs: int | None = 1) -
     from ebbtide.fleet.fleet_rows import write_files
 
     pool = JournalPool(journals)
-    # A journal without shutdowns gives empty tables.
     tables = [table.name for kind in pool.kinds for table in TABLES_OF[kind]]
     codes: list[int] = []
 
@@ -124,15 +116,12 @@ def write_tables(journals: Sequence[Path], output: Path, jobs: int | None = 1) -
 
 
 class TablesOf(NamedTuple):
-    """Rows of some journals, by table; their reports; the worst verdict."""
-
     batches: list[tuple[str, pa.RecordBatch]]
     said: list[str]
     code: int
 
 
 def tables_of(journals: Sequence[JournalLocations]) -> TablesOf:
-    """Each journal is read once, for all the tables."""
     from ebbtide.fleet.fleet_rows import batched
     from ebbtide.replay.tables import TABLES_OF
 
@@ -140,7 +129,7 @@ def tables_of(journals: Sequence[JournalLocations]) -> TablesOf:
 
     def rows() -> Iterator[tuple[str, list[tuple[object, ...]]]]:
         for each in journals:
-            # Close each journal's files here, also in a process of the pool.
+            # Also in a process of the pool.
             with click.Context(parquet, parent=click.get_current_context(silent=True)):
                 history = each.history()
                 for told in usable_records(history, said.append):

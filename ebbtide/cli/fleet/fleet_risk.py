@@ -1,8 +1,7 @@
-"""What a new configuration would have done to all shutdowns of a fleet, added up; and the result as one
-self-contained page without a script (``--html``).
+"""What a new configuration would have done to all shutdowns of a fleet, added up; and the result as one page
+without a script (``--html``).
 
-A shutdown for which nothing changes is only counted: memory grows with the workloads and nodes that change,
-and the worst nights are bounded.
+A shutdown without a change is only counted: memory grows with the workloads and nodes that change.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from ebbtide.replay.report.page import filled, resource, whole_page
 if TYPE_CHECKING:
     from ebbtide.fleet.fleet_verbs import Decided
 
-#: The bounded number, by a gate's name.
+#: By a gate's name.
 GATES = {"lost": "lost", "perhaps-lost": "perhaps_lost", "not-asked": "not_asked_count"}
 
 
@@ -54,14 +53,14 @@ class Changes(Struct, kw_only=True, rename="camel"):
 
     def count(self, change: str, chance_percent: int) -> None:
         expected = "expected_saved" if change.endswith("saved") else "expected_lost"
-        # Rounded, so that the sum does not depend on the order of reading.
+        # Rounded: the sum must not depend on the order of reading.
         setattr(self, expected, round(getattr(self, expected) + chance_percent / 100, 2))
         name = change.replace("-", "_")
         setattr(self, name, getattr(self, name) + 1)
 
 
 class PoolRisk(Changes, kw_only=True, rename="camel"):
-    """Shutdowns that were decided again, and their pods. ``pool`` None: in no pool."""
+    """``pool`` None: in no pool."""
 
     pool: Annotated[str | None, Heading("POOL")]
     shutdowns: Annotated[int, Heading("SHUTDOWNS", right=True)] = 0
@@ -74,7 +73,7 @@ class WorkloadRisk(Changes, kw_only=True, rename="camel"):
 
 
 class NodeRisk(Changes, kw_only=True, rename="camel"):
-    """A node's name is unique in its cluster, which is None where no path names it."""
+    """A node's name is unique in its cluster; None: no path names it."""
 
     cluster: Annotated[str | None, Heading("CLUSTER")]
     node: Annotated[str, Heading("NODE")]
@@ -86,7 +85,7 @@ class PodChange(Struct):
 
 
 class Night(Struct, kw_only=True, rename="camel"):
-    """A shutdown that would have lost a pod, or perhaps."""
+    """It would have lost a pod, or perhaps."""
 
     node: Annotated[str, Heading("NODE")]
     shutdown: Annotated[str, Heading("WORST SHUTDOWN")]
@@ -109,8 +108,6 @@ class Night(Struct, kw_only=True, rename="camel"):
 
 
 class Gate(NamedTuple):
-    """At most so many."""
-
     name: str
     most: int
 
@@ -152,8 +149,6 @@ class FleetWhatIf(Changes, kw_only=True, rename="camel", tag_field="kind", tag="
 
 
 class _Sum:
-    """Adds answers up."""
-
     def __init__(self, found: FleetWhatIf, pools: Pools | None) -> None:
         self.found, self._pools = found, pools
         self.codes: set[int] = set()
@@ -165,7 +160,7 @@ class _Sum:
         found = self.found
         self.codes.add(CODES[answer.state])
         if answer.error:
-            # No shutdown is known to be in a torn tail.
+            # A torn tail may have no shutdown.
             found.not_asked_count += answer.state != "torn"
             found.not_asked.append(Problem.of(answer, answer.shutdown))
         if not answer.shutdown:
@@ -229,9 +224,8 @@ def _worst_first(found: dict[Any, RiskT]) -> list[RiskT]:
 def decide_fleet(
     url: str, configs: Sequence[Path], gates: Iterable[Gate], pools: Pools | None, engine: Engine
 ) -> tuple[FleetWhatIf, int]:
-    """And the exit code: a gate's goes before the worst journal's, since in a large fleet some are damaged.
-
-    Raises Refused.
+    """The exit code: a gate's goes before the worst journal's, since a large fleet has damaged ones. Raises
+    Refused.
     """
     settings = load_named(configs).settings
     refs = planned_journals(url, "what-if", engine)
@@ -248,19 +242,16 @@ def decide_fleet(
     total.finish()
     for gate in gates:
         count = getattr(found, GATES[gate.name])
-        # If nothing was asked, it is not known that no pod is lost.
+        # If nothing was asked, a pod may be lost.
         holds = count <= gate.most and found.asked > 0
         found.gates.append(GateVerdict(f"{gate.name}={gate.most}", count, holds))
     return found, worst(total.codes) if all(each.holds for each in found.gates) else NOT_SO
 
 
-# --- as a page: the verdict, then the terminal's tables, each with the worst first -----------------
-
-#: Lines of a table: a fleet may have a hundred thousand nodes, and no browser opens such a page.
+#: A fleet may have a hundred thousand nodes, and no browser opens such a page.
 LINES_MAX = 500
-#: Pods of a night.
 PODS_MAX = 6
-#: Lines of a table on paper, as risk.css has them.
+#: As in risk.css, for paper.
 PRINTED_MAX = 15
 
 

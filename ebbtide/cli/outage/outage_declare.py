@@ -1,9 +1,8 @@
 """``ebbtide outage declare``: a person's statement that a node is off, or that it runs, as an annotation on
 the Node.
 
-"Off" names one machine, one boot and its last heartbeat: a running node voids it with its next renewal. So
-the command watches for one before it writes. "Alive" names one machine and one boot. It endangers no data,
-so it is written at once and without a question.
+"Off" names one machine, one boot and its last heartbeat. A running node voids it with its next renewal, so
+the command first watches for one. "Alive" endangers no data, so it is written at once and without a question.
 """
 
 from __future__ import annotations
@@ -48,10 +47,10 @@ from ebbtide.events.record.format import document
 from ebbtide.events.units import short_span, span_s
 
 DECLARATION_VERSION = 1
-#: A reason is a sentence; every component reads the Node's object all the time.
+#: A sentence; every component reads the Node's object all the time.
 REASON_CHARACTERS_MAX = 1000
 REVIEW_SELF = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
-#: Other clients write to the Node too; each try compares it again.
+#: Other clients write to the Node too.
 TRIES_MAX = 5
 
 EPILOG = """\b
@@ -71,8 +70,8 @@ Node, this boot and its last heartbeat; a later heartbeat voids it. A running no
 
 
 class Statement(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """The annotation's content. ``mark``: the last heartbeat, for "off". ``at`` distinguishes it from an
-    expired one with the same words.
+    """``mark``: the last heartbeat, for "off". ``at`` distinguishes it from an expired one with the same
+    words.
     """
 
     uid: str
@@ -145,7 +144,6 @@ def declare(
         follows = f"'ebbtide outage status {node}' shows what follows"
         print(f"declared: {node} is off, says {statement.by}; {follows}")
     if tainted:
-        # The taint deletes its pods all the same.
         remark(
             "our taint is set already, and stays: its pods are started elsewhere, so stop every process that"
             " still writes there"
@@ -166,7 +164,7 @@ def _declare_off(
     refuse_living(seen)
     refuse_name(who, given=by is not None)
     statement = statement_of(seen, who, seconds, reason)
-    # On standard error: it is no part of the result.
+    # Not part of the result: on standard error.
     for label, value in _statement_rows(seen, statement):
         remark(f"  {label:<14}  {value}")
     if not yes:
@@ -188,7 +186,7 @@ def _declare_off(
 
 
 def _statement_rows(seen: Seen, statement: Statement) -> list[tuple[str, str]]:
-    """For people, before they confirm it."""
+    """For a person's confirmation."""
     view, heard = seen.view, ago(seen.mark)
     rows = [
         ("node", f"{view.name}, {seen.ready}"),
@@ -241,9 +239,6 @@ def _withdraw(access: Path | None, node: str, says: str, output: str) -> int:
     return DONE
 
 
-# --- the statement on the Node -------------------------------------------------------------------------
-
-
 async def read_node(cluster: Cluster, name: str, *, lease: bool = True) -> Seen:
     """Raises Refused."""
     seen = await see_node(cluster, name, lease=lease)
@@ -269,7 +264,7 @@ def statement_of(seen: Seen, by: str, seconds: int, reason: str) -> Statement:
 
 
 async def user_name(cluster: Cluster) -> str:
-    """Our name at the API server, if it fits a person's name; else empty."""
+    """At the API server; empty if it does not fit the record."""
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     answer = await cluster.call("POST", REVIEW_SELF, review)
     if not answer.ok:
@@ -330,7 +325,7 @@ async def write_off(cluster: Cluster, name: str, seen: Seen, statement: Statemen
 async def _annotate(
     cluster: Cluster, seen: Seen, name: str, statement: Statement | None, **meta: str
 ) -> Answer:
-    """None: remove it. Only if the Node has the same UID, and the further ``meta``. Raises Refused, but for a
+    """None: remove it. Only if the Node has the same UID, and ``meta``. Raises Refused, but not for a
     conflict.
     """
     text = None if statement is None else msgspec.json.encode(statement).decode()

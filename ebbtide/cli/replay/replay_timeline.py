@@ -1,7 +1,6 @@
 """``ebbtide replay timeline``: a shutdown, one line per transition; or one pod's story, in sentences.
 
-In a pipe the columns have a fixed width, for diff. On a terminal they fit: spare columns go, long names are
-shortened in the middle, and long texts continue below themselves.
+In a pipe the columns have a fixed width, for diff. On a terminal they fit.
 """
 
 from __future__ import annotations
@@ -105,7 +104,7 @@ def timeline(
     if not transitions.knows_pod:
         raise Refused(f"no pod {wanted.pod!r} in this journal: 'ebbtide replay timeline' names them")
     if not written:
-        # An empty screen would look like a shutdown without pods: name the filters, and why no line fits.
+        # An empty screen would look like a shutdown without pods.
         given = {"actor": actor, "pod": pod, "wave": wave, "since": since, "until": until}
         filters = "".join(f" --{name} {value}" for name, value in given.items() if value not in ("", None))
         begin, end, why = wanted.since, wanted.until, ""
@@ -121,7 +120,7 @@ def timeline(
 
 
 def _show_root(journals: tuple[Path, ...], number: int, pod: str = "") -> None:
-    """The verdict on a shutdown, or the root of one pod's fate; none for an outage."""
+    """None for an outage."""
     from ebbtide.cli.common.output import headline_text, show
     from ebbtide.events.record.causes import TIMELINE, cause_tree, root_cause
 
@@ -141,18 +140,14 @@ def _show_root(journals: tuple[Path, ...], number: int, pod: str = "") -> None:
             show(f"root cause [{root.code}]: {visible(root.text)}" + f"\n  do: {visible(do)}" * bool(do))
 
 
-#: A part of the key (`events.base.order_key`) of a release's outcome.
+#: Of a release's key (`events.base.order_key`).
 RELEASE_KEY = b"/release/"
 
-#: The last event of a shutdown, and of an outage.
 CLOSING_TAGS = (EpisodeClosed.__name__, OutageClosed.__name__)
 
 
-# --- a shutdown that runs ----------------------------------------------------------------------
-
-
 def _last_episode(journals: tuple[Path, ...]) -> Episode | None:
-    """A torn tail of this boot may be a write in progress: it does not end the shutdown."""
+    """A torn tail of this boot may be a write in progress: the shutdown may still run."""
     history, here = open_journal(journals), boot_id()
     found = list(episodes(history, boot_id=here))
     if not found:
@@ -165,7 +160,7 @@ def _last_episode(journals: tuple[Path, ...]) -> Episode | None:
 def _follow(
     journals: tuple[Path, ...], transitions: Timeline, after: int, show: Callable[[Line], str]
 ) -> int:
-    """Up to the end of the shutdown; without a chosen one, of the first that begins after ``after``."""
+    """Without a chosen shutdown, of the first that begins after ``after``."""
 
     def lines() -> Iterator[Iterable[Line]]:
         for batch in follow_journal(sources_of(journals)):
@@ -174,7 +169,7 @@ def _follow(
             if not transitions.episode:
                 transitions.episode = next((raw.episode for raw in batch.records if raw.episode > after), 0)
             yield transitions.lines(batch)
-            # Ends at the release of the lock or at the last event: later records mostly do not arrive here.
+            # Later records mostly do not arrive here.
             if transitions.episode and any(
                 raw.tag in CLOSING_TAGS or (raw.tag == OrderEnded.__name__ and RELEASE_KEY in raw.payload)
                 for raw in batch.records
@@ -188,15 +183,12 @@ def _follow(
     return DONE
 
 
-# --- how it looks ------------------------------------------------------------------------------
-
-
 def _write_lines(batches: Iterable[Iterable[Line]], show: Callable[[Line], str]) -> bool:
-    """In batches, at once on the screen: neither a write for each line nor a journal in memory. Returns
-    whether there was a line.
+    """Writes batches: neither a write for each line nor a journal in memory. Returns whether there was a
+    line.
     """
     any_text = False
-    # Flush each time: with -f the reader of a pipe sees a step at once.
+    # With -f the reader of a pipe sees a step at once.
     for lines in batches:
         text = "".join(f"{show(line)}\n" for line in lines)
         if text:
