@@ -3,9 +3,9 @@
     idle -> listing -> waves -> draining -> flushing -> released
                                  (any) -> cancelling -> idle
 
-``waves`` runs the plan's waves in ascending priority (KEP-2712); empty ones cost no time, and under
-``elastic`` a wave's unused time goes to the next one. ``draining`` waits for stragglers, and on a node for
-late pods. ``flushing`` delivers statuses until the lock is released. ``cancelling`` finishes what has begun.
+``waves`` runs the plan's waves in ascending priority (KEP-2712); under ``elastic`` a wave's unused time goes
+to the next one. ``draining`` waits for stragglers, and on a node for late pods. ``flushing`` delivers
+statuses until the lock is released. ``cancelling`` finishes what has begun.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class EpisodeState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     kill_by_ns: int = 0
     release_by_ns: int = 0
     listing: tuple[Pod, ...] = ()
-    #: The awaited listing, and whether one failed in this shutdown.
+    #: The awaited one, and whether one failed in this shutdown.
     listing_key: str = ""
     listing_failed: bool = False
     pods: BoundedDict[kinds.Uid, Pod] = {}
@@ -87,11 +87,11 @@ class EpisodeState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     ordinal: int = 0
     #: Over all shutdowns.
     plans: int = 0
-    #: Pods of a cancelled shutdown that still go down in the next one: UID to wave.
+    #: Pods of a cancelled shutdown that still go down: UID to wave.
     carried: BoundedDict[kinds.Uid, int] = {}
-    #: After a cancel: `PodsEnded` is recorded.
+    #: After a cancel.
     given_up: bool = False
-    #: The seed's counter ``sleep_action_terminated_early_total`` (KEP-3960), over all shutdowns.
+    #: The metric ``sleep_action_terminated_early_total`` (KEP-3960), over all shutdowns.
     sleeps_terminated_early: int = 0
     #: Who ends this shutdown's pods (`actors.kubelet`).
     means: TerminationMode = ""
@@ -101,16 +101,15 @@ class EpisodeState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     kubelet: bool = False
     #: The last priority range is one wave (`actors.policy.termination_mode`).
     together: bool = False
-    #: On a node: the listing that may find more pods. The shutdown waits for it.
+    #: On a node: the shutdown waits for this listing, which may find more pods.
     refreshing: kinds.Key = ""
     #: Earlier open listings: their pods count too.
     overtaken: tuple[kinds.Key, ...] = ()
-    #: The kubelet may start ended containers again until it has stopped. The shutdown waits for it.
+    #: The shutdown waits for its stop: until then it may start ended containers again.
     kubelet_stopping: bool = False
     # For the record of this boot's end. None: unknown.
     enabled: bool | None = None
     armed: bool | None = None
-    #: The daemon was told to end.
     left: bool = False
     #: This shutdown began with the daemon's own stop, past logind.
     overtime: bool = False
@@ -145,7 +144,7 @@ def _transitions() -> Transitions:
         Row("waves", f.PodJoined, _joined, decides=(d.PodPlanned, d.PodEnded)),
         Row("draining", f.PodJoined, _joined, "= waves", (d.PodPlanned, d.WaveStarted, d.PodEnded)),
         Row("flushing released", f.PodJoined, _joined_too_late, decides=(d.PodEnded,)),
-        # A listing that has begun, or the next one, finds the pod.
+        # A listing finds the pod.
         ignored("idle listing cancelling", f.PodJoined),
         Row("listing waves draining", d.StopKubelet, takes(kubelet_stopping=True)),
         Row("listing waves", d.KubeletStopped, _kubelet_stopped, decides=(d.TakeInventory,)),
@@ -191,7 +190,7 @@ def _transitions() -> Transitions:
 
 
 def _open_pods(state: EpisodeState) -> dict[str, int]:
-    """The pods that have not ended: UID to wave."""
+    """UID to wave."""
     # A pod of both shutdowns counts with its new wave.
     waves = {pod.uid: index for index, wave in enumerate(state.waves) for pod in wave.pods}
     return {**state.carried, **{uid: waves[uid] for uid in state.roll.missing()}}
@@ -211,7 +210,7 @@ def _without_shutdown(state: EpisodeState) -> EpisodeState:
 
 # --- the plan ----------------------------------------------------------------------------------
 
-#: A kubelet that works has begun to stop a deleted pod by then, beside a hundred others. A younger deletion
+#: By then a kubelet that works has begun to stop a deleted pod, beside a hundred others. A younger deletion
 #: gets our stop signal, perhaps its second.
 BEGINS_NS = NS_PER_SECOND
 
@@ -246,7 +245,7 @@ def _plan_waves(state: EpisodeState, now: int, *, listed: bool = True) -> Result
     decisions: list[Event] = [d.PlanMade(waves=waves, pods=len(pods), listed=listed)]
     for index, wave in enumerate(waves):
         decisions.extend(_pod_planned(state, index, planned, now) for planned in wave.pods)
-    # A slow listing must not delay the first wave. The next one finds what the first one lacks.
+    # A slow listing must not delay the first wave. A second listing finds late pods.
     state, refresh = _list_pods(state, refresh=True)
     return _next_wave(state, now, [*decisions, refresh])
 
@@ -273,13 +272,12 @@ def _pod_planned(
 
 
 def _next_wave(state: EpisodeState, now: int, decisions: list[Event]) -> Result:
-    """Empty waves cost no event and no time."""
+    """Empty waves cost no time."""
     for index in range(state.wave + 1, len(state.waves)):
         wave = state.waves[index]
         if _has_open(state, wave):
             state = replace(state, wave=index)
             return state, [*decisions, _wave_started(state, now)]
-        # Under ``elastic`` the next wave gets it.
         state = replace(state, carried_ns=state.carried_ns + wave.period_seconds * NS_PER_SECOND)
     return _drain(replace(state, phase="draining"), decisions)
 
@@ -288,7 +286,6 @@ def _wave_started(state: EpisodeState, now: int) -> d.WaveStarted:
     planned = state.waves[state.wave]
     period_ns = planned.period_seconds * NS_PER_SECOND + (state.carried_ns if state.elastic else 0)
     seconds = period_ns // NS_PER_SECOND
-    # Under ``elastic`` a wave may have more time than planned.
     pods = tuple(
         _planned_pod(state, planned, seconds, state.pods[pod.uid], now)
         for pod in planned.pods
@@ -335,7 +332,6 @@ def _has_open(state: EpisodeState, wave: PlannedWave) -> bool:
 
 
 def _drain(state: EpisodeState, decisions: list[Event]) -> Result:
-    """End the wait once no straggler, no listing and no kubelet is left to wait for."""
     if state.roll.open_pods or state.refreshing or state.kubelet_stopping:
         return state, decisions
     return replace(state, phase="flushing"), [*decisions, d.PodsEnded()]
@@ -352,15 +348,14 @@ def _then_drain(note: Handler) -> Handler:
 
 # --- listings ----------------------------------------------------------------------------------
 
-# The first listing makes the plan. Pods found later join their wave, or the running one if theirs is over;
-# once the wait has ended, none.
+# Pods found after the plan join their wave, or the running one if theirs is over.
 
 TOO_LATE = "found too late to be stopped"
 AGAIN_TOO_LATE = "started again too late to be stopped"
 
 
 def _once_listed(then: Callable[[EpisodeState, int], Result]) -> Handler:
-    """With the last part of the awaited listing. Another listing may be a cancelled shutdown's."""
+    """After the awaited listing's last part. Another listing may be a cancelled shutdown's."""
 
     def handle(state: EpisodeState, event: f.InventoryTaken, now: int) -> Result:
         if event.key != state.listing_key:
@@ -376,7 +371,7 @@ def _refreshed(state: EpisodeState, now: int) -> Result:
 
 
 def _refresh_listed(state: EpisodeState, event: f.InventoryTaken, now: int) -> Result:
-    """Every part of every listing counts, because a later listing may fail. Only the newest is awaited."""
+    """Every part of every listing counts, because a later listing may fail."""
     newest = event.key == state.listing_key
     if not newest and event.key not in state.overtaken:
         return state, ()
@@ -394,9 +389,7 @@ def _too_late_listed(state: EpisodeState, now: int) -> Result:
 
 
 def _joined(state: EpisodeState, event: f.PodJoined, now: int) -> Result:
-    """A pod that the kubelet admitted in the shutdown, or started again: plan it. For a pod that has not
-    ended, the HookActor goes on.
-    """
+    """Plan a pod that the kubelet admitted in the shutdown, or started again."""
     uid = event.pod.uid
     if uid in state.pods:
         if state.roll.is_open(uid):
@@ -412,14 +405,14 @@ def _joined(state: EpisodeState, event: f.PodJoined, now: int) -> Result:
 
 
 def _list_again(state: EpisodeState) -> tuple[EpisodeState, d.TakeInventory]:
-    """An open listing lacks what began since."""
+    """An open listing lacks what has begun since."""
     if state.refreshing:
         state = replace(state, overtaken=(*state.overtaken, state.refreshing))
     return _list_pods(state, refresh=True)
 
 
 def _joined_too_late(state: EpisodeState, event: f.PodJoined, now: int) -> Result:
-    """Its recorded end is not true any more: record that."""
+    """Its recorded end is not true any more."""
     uid = event.pod.uid
     if uid not in state.pods:
         found, decisions = _report_too_late(replace(state, listing=(event.pod,)), now)
@@ -429,8 +422,8 @@ def _joined_too_late(state: EpisodeState, event: f.PodJoined, now: int) -> Resul
 
 
 def _kubelet_stopped(state: EpisodeState, event: d.KubeletStopped, now: int) -> Result:
-    """The last look must come after the kubelet's stop: until then it may start ended containers again. In
-    ``listing`` the plan has its own look.
+    """List again: until its stop the kubelet may start ended containers. In ``listing`` the plan has its own
+    listing.
     """
     state = replace(state, kubelet_stopping=False)
     if state.phase == "listing":
@@ -440,10 +433,10 @@ def _kubelet_stopped(state: EpisodeState, event: d.KubeletStopped, now: int) -> 
 
 
 def _listing_ended(state: EpisodeState, event: f.OrderEnded, now: int) -> Result:
-    """Repeat a lost listing. Repeat a failed one once, by a call to the runtime."""
+    """Repeat a failed listing once, by a call to the runtime."""
     if event.result == "done" or event.key != state.listing_key:
         return state, ()
-    # The daemon died; the listing did not fail.
+    # The daemon died: repeat it.
     if event.result == "unknown":
         state, order = _list_for_plan(state, now)
         return state, [order]
@@ -454,7 +447,7 @@ def _listing_ended(state: EpisodeState, event: f.OrderEnded, now: int) -> Result
 
 
 def _refresh_ended(state: EpisodeState, event: f.OrderEnded, now: int) -> Result:
-    """Repeat a lost listing. After a failed one, do not wait for more pods."""
+    """After a failed listing do not wait for more pods."""
     if event.key == state.refreshing and event.result not in ("done", "unknown"):
         return _refreshed(state, now)
     if event.key != state.listing_key or event.result != "unknown":
@@ -464,7 +457,7 @@ def _refresh_ended(state: EpisodeState, event: f.OrderEnded, now: int) -> Result
 
 
 def _late_pods(state: EpisodeState, now: int) -> Result:
-    """Late pods join their wave or the running one; in ``draining`` a skipped empty wave begins after all."""
+    """In ``draining`` a skipped empty wave begins after all."""
     decisions: list[Event] = []
     unplanned = _unplanned(state)
     found = {pod.uid: pod for pod in unplanned}
@@ -498,7 +491,7 @@ def _wave_of(state: EpisodeState, pod: Pod) -> int:
 
 
 def _report_too_late(state: EpisodeState, now: int) -> Result:
-    """Record a fate for each pod, without stopping it."""
+    """None of them is stopped."""
     found = _unplanned(state)
     said: list[Event] = [
         d.PodEnded(uid=pod.uid, wave=_wave_of(state, pod), outcome="unknown", reason=TOO_LATE)
@@ -535,8 +528,8 @@ def _config_adopted(state: EpisodeState, event: d.ConfigAdopted, now: int) -> Re
 
 
 def _daemon_started(state: EpisodeState, event: f.DaemonStarted, now: int) -> Result:
-    """An open shutdown of another boot, or userspace, is closed: its pods are gone. How far that boot came is
-    kept until the machine reports its end.
+    """Closes an open shutdown of another boot or userspace: its pods are gone. The state keeps how far that
+    boot came, until the machine reports its end.
     """
     same_boot = event.boot_id == state.boot_id
     same_userspace = same_boot and event.userspace_id == state.userspace_id
@@ -581,7 +574,7 @@ def _daemon_started(state: EpisodeState, event: f.DaemonStarted, now: int) -> Re
         if last != "open":
             outcome = "complete" if last == "released" else "cancelled"
         closed = [d.EpisodeClosed(outcome=outcome, last_wave=state.wave)]
-    # In this order: fates, then the close, which ends the shutdown's record.
+    # Fates first: the close ends the shutdown's record.
     return replace(_without_shutdown(state), carried={}), [*unseen, *closed, resumed]
 
 
@@ -652,7 +645,7 @@ def _begin_shutdown(state: EpisodeState, event: d.ShutdownDetected, now: int) ->
 
 
 def _followed_by_another(state: EpisodeState, event: d.ShutdownDetected, now: int) -> Result:
-    """A cancelled shutdown ends where the next one begins, which takes over the pods that still go down."""
+    """The next shutdown takes over the pods that still go down."""
     # In one step: a daemon that died between two would leave two open shutdowns, or none.
     closed_state, closed = _close_episode(state, "cancelled", followed=True)
     began, decisions = _begin_shutdown(closed_state, event, now)
@@ -660,8 +653,7 @@ def _followed_by_another(state: EpisodeState, event: d.ShutdownDetected, now: in
 
 
 def _move_deadline(state: EpisodeState, event: d.ShutdownDetected, now: int) -> Result:
-    """logind restarted, or only the service manager's stop time is left."""
-    # Counted from now: both are new delays.
+    """Counted from now: a restarted logind and the service manager's stop time are new delays."""
     layout = _times(state, event.grant_ns, now)
     moved = d.DeadlineMoved(
         deadline_ns=layout.deadline_ns,
@@ -673,7 +665,7 @@ def _move_deadline(state: EpisodeState, event: d.ShutdownDetected, now: int) -> 
 
 
 def _move_deadline_listing(state: EpisodeState, event: d.ShutdownDetected, now: int) -> Result:
-    """List again: the old listing ends before the new deadline."""
+    """The old listing ends before the new deadline."""
     before_ns = state.release_by_ns
     state, decisions = _move_deadline(state, event, now)
     if not state.means or state.release_by_ns <= before_ns:
@@ -686,7 +678,6 @@ def _move_deadline_listing(state: EpisodeState, event: d.ShutdownDetected, now: 
 
 
 def _wave_ended(state: EpisodeState, event: d.WaveEnded, now: int) -> Result:
-    # An earlier wave's end.
     if event.wave != state.wave:
         return state, ()
     return _next_wave(replace(state, carried_ns=event.unused_ns), now, [])
@@ -710,12 +701,12 @@ def _last_pod_ended(state: EpisodeState, event: d.PodEnded, now: int) -> Result:
 
 
 def _give_up(state: EpisodeState, event: Event, now: int) -> Result:
-    """The budget is over, or a release was requested: name the pods that are left."""
+    """Name the pods that are left."""
     return replace(state, phase="flushing"), [d.PodsEnded(unfinished=tuple(state.roll.missing()))]
 
 
 def _give_up_cancelled(state: EpisodeState, event: f.Tick, now: int) -> Result:
-    """First `PodsEnded`, then the close, without the actors that did not answer."""
+    """First `PodsEnded`, then the close, even if actors do not answer."""
     if not state.given_up:
         return replace(state, given_up=True), [d.PodsEnded(unfinished=tuple(state.roll.missing()))]
     unseen = _unseen(state, "no actor reported its end")
@@ -729,8 +720,8 @@ def _released_early(state: EpisodeState, event: d.ReleaseLock, now: int) -> Resu
 
 
 def _withdrawn(state: EpisodeState, event: d.ShutdownWithdrawn, now: int) -> Result:
-    """Honoured in any phase. No release is near: a pod that is stopped only now has the floor, and the wait
-    includes its SIGKILL.
+    """In any phase. No release is near: a pod that is stopped only now has the floor, and the wait includes
+    its SIGKILL.
     """
     state, decisions = _end_cancelled(replace(state, phase="cancelling"))
     short_ns = max(0, max(now, state.kill_by_ns) + 2 * FLOOR_NS - give_up_ns(state))
@@ -751,9 +742,7 @@ def _close_episode(state: EpisodeState, outcome: d.EpisodeOutcome, *, followed: 
 def _afresh(
     state: EpisodeState, now: int, in_episode: bool, start: f.DaemonStarted | None
 ) -> EpisodeState | None:
-    """After this actor's failure the fallback ends the shutdown, also in another process. Another boot may
-    have ended it.
-    """
+    """After this actor's failure the fallback ends the shutdown, also in another process."""
     if in_episode:
         return None
     state = replace(_without_shutdown(state), carried={})
@@ -761,7 +750,6 @@ def _afresh(
 
 
 def give_up_ns(state: EpisodeState) -> int:
-    """When the wait for pods ends."""
     return grace_periods.wait_until_ns(state.kill_by_ns, state.release_by_ns)
 
 

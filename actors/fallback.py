@@ -1,15 +1,14 @@
 """FallbackActor: plain code that ends a shutdown after another actor has failed.
 
-While all is well, it only knows the shutdown's times. When an actor that ends pods fails, all of them fail,
-and the fallback leads: it takes over the pods that have not ended, from the actors' last states
-(`system.Rescue`). In ascending priority each pod gets its stop signal, the rest of its grace, and SIGKILL.
-The statuses and the release follow as always, at the latest at ``release_by_ns``. Without a plan it lists the
-pods itself, as one wave. After a failure of another actor, the release comes 2 s after the last pod's end.
+When an actor that ends pods fails, all of them fail, and the fallback leads: it takes over the pods that have
+not ended, from the actors' last states (`system.Rescue`). In ascending priority each pod gets its stop
+signal, the rest of its grace, and SIGKILL. The release follows at ``release_by_ns`` at the latest. Without a
+plan it lists the pods itself, as one wave. After a failure of another actor it only secures the release.
 
-What this gives up: a defect at one pod costs all pods their hooks, autopsies and order between containers.
-Pods and containers that start later get no stop, and no pod can be hurried. A cancel closes the shutdown at
-once: a pod that has its stop signal may run on. In mode observe the pods' fates are unknown. A shutdown that
-the fallback opens has no names in its trace. The fallback imports no actor that it replaces.
+What this gives up: one defect costs all pods their hooks, autopsies and order between containers. Pods and
+containers that start later get no stop, and no pod can be hurried. A cancel closes the shutdown at once: a
+pod that has its stop signal may run on. In mode observe the pods' fates are unknown. A shutdown that the
+fallback opens has no names in its trace. The fallback imports no actor that it replaces.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ from ebbtide.events.values import Pod, TerminationMode
 
 NAME = "FallbackActor"
 
-#: After a failure of these the fallback leads, of those it only secures the release.
+#: After a failure of these the fallback leads; of those it only secures the release.
 LEADS_FOR = ("EpisodeActor", "WaveActor", "HookActor", "KubeletActor")
 SECURES_FOR = ("LogindActor", "NodeStatusActor")
-#: Listings that may fail before the shutdown goes on without one.
+#: After so many failed listings the shutdown goes on without one.
 LISTINGS_MAX = 2
 #: From the last pod's end to the secured release.
 SECURED_NS = 2 * NS_PER_SECOND
-#: Kept free before logind's own timer, for a grant that only the fallback knows.
+#: Before logind's own timer, for a grant that only the fallback knows.
 OPENED_MARGIN_NS = NS_PER_SECOND
 
 #: The failed actor's pod gets SIGKILL again, at once: the actor may have missed its outcome.
@@ -54,16 +53,16 @@ class FallbackPod(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     wave: int
     grace_ns: int
     left: BoundedTuple[kinds.Container] = ()
-    #: These have their stop signal from the failed actors.
+    #: By the failed actors.
     signalled: BoundedTuple[kinds.Container] = ()
     begun_ns: int = 0
     #: 0: not signalled by the fallback. NEVER_NS: it had SIGKILL. KILL_AGAIN_NS: from its failed actor.
     kill_at_ns: int = 0
-    #: These have SIGKILL, and it has no answer yet.
+    #: SIGKILL has no answer yet.
     kills_open: BoundedTuple[kinds.Container] = ()
-    #: What its containers' ends have shown so far.
+    #: As far as its containers' ends show.
     outcome: d.PodOutcome = "graceful"
-    #: All ends so far but the sidecars' were with exit code 0.
+    #: All containers that ended, but for sidecars, had exit code 0.
     succeeds: bool = False
     exit_codes: tuple[kinds.ExitCode, ...] = ()
     #: As in `PodEnded`, of a node's pod.
@@ -82,7 +81,7 @@ class FallbackPod(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
 class FallbackState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     phase: Phase = "idle"
     leading: bool = False
-    #: A signal, and a start, that no actor has answered yet.
+    #: Not answered by an actor yet.
     detected: d.ShutdownDetected | None = None
     start: f.DaemonStarted | None = None
     #: Boot and userspace of the last answered start.
@@ -94,7 +93,7 @@ class FallbackState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     released: bool = False
     secured: bool = False
     pods: BoundedDict[kinds.Uid, FallbackPod] = {}
-    #: The last wave that has begun.
+    #: The last that has begun.
     wave: int = -1
     planned: bool = False
     listing_key: str = ""
@@ -107,7 +106,7 @@ class FallbackState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
 
     @property
     def last_begin_ns(self) -> int:
-        """Each pod gets its stop signal, and the floor after it if there is time."""
+        """Later there is no time for a stop signal and the floor."""
         return min(self.deadline_ns, self.last_kill_ns - FLOOR_NS)
 
 
@@ -126,7 +125,7 @@ def _transitions() -> Transitions:
         Row("watching leading ended withdrawn cancelled", d.ActorFailed, _failed, "= leading ended idle",
             (*_ENGAGES, *_CLOSES)),
         Row("watching leading", d.PodStopBegan, _stop_began),
-        # Another actor may fail at the same end, before the fallback leads.
+        # Another actor may fail at the same end.
         Row("watching", f.ContainerExited, _note_exit),
         Row("leading", f.ContainerExited, _container_exited, "= ended", _STOPS),
         Row("leading", f.InventoryTaken, _inventory_taken, "= ended", (d.PodPlanned, *_STOPS)),
@@ -171,7 +170,7 @@ def _idle(state: FallbackState) -> FallbackState:
 
 
 def _open(state: FallbackState, event: d.ActorFailed, now: int) -> Result:
-    """The EpisodeActor failed at the signal. The fallback knows no periods: its budget is the whole grant."""
+    """The fallback knows no periods: its budget is the whole grant."""
     signal = state.detected
     if signal is None or event.actor != "EpisodeActor":
         return state, ()
@@ -195,7 +194,7 @@ def _failed(state: FallbackState, event: d.ActorFailed, now: int) -> Result:
         return _pods_ended(state, event, now) if state.phase == "ended" else (state, ())
     if event.actor not in LEADS_FOR or state.leading:
         return state, ()
-    # A start that finds the shutdown cancelled: ShutdownWithdrawn follows in this step.
+    # ShutdownWithdrawn follows in this step.
     cancelled = state.start is not None and state.start.preparing is False
     state, made = _answer_start(replace(state, leading=True), now)
     if state.phase in ("withdrawn", "cancelled"):
@@ -203,7 +202,7 @@ def _failed(state: FallbackState, event: d.ActorFailed, now: int) -> Result:
         opened, began = _open(replace(closed, detected=state.detected), event, now)
         return opened, [*made, *end, *began]
     if state.phase == "ended" and not cancelled:
-        # The actor failed at PodsEnded: pods without a fate get it here.
+        # At PodsEnded: pods without a fate get it here.
         state, end = _end_unfinished(state, now)
         return state, [*made, *end]
     return (state, made) if cancelled or state.phase != "watching" else _engage(state, event, now, made)
@@ -218,7 +217,6 @@ def _engage(state: FallbackState, event: d.ActorFailed, now: int, made: Sequence
 
 
 def _go_on(state: FallbackState, event: Event, now: int, made: Sequence[Event] = ()) -> Result:
-    """As far as the shutdown can go by now: pods that have ended, SIGKILL, the next wave, the end."""
     if state.observing:
         return _stop_short(state, event, now, made)
     decisions = list(made)
@@ -249,7 +247,7 @@ def _go_on(state: FallbackState, event: Event, now: int, made: Sequence[Event] =
 
 
 def _begin_stop(state: FallbackState, pod: FallbackPod, now: int) -> tuple[FallbackState, list[Event]]:
-    """The pod gets the rest of its grace: at least the floor, and at most until the release."""
+    """The rest of its grace: at least the floor, and at most until the release."""
     began: list[Event] = []
     last_ns = state.last_kill_ns
     if not pod.begun_ns:
@@ -265,7 +263,6 @@ def _begin_stop(state: FallbackState, pod: FallbackPod, now: int) -> tuple[Fallb
 def _signal(
     state: FallbackState, pod: FallbackPod, names: Sequence[str]
 ) -> tuple[FallbackState, list[Event]]:
-    """The stop signal, or SIGKILL for a pod whose time is over."""
     uid, orders, kind = pod.pod.uid, list[Event](), "kill" if pod.is_killed else "stop"
     if pod.is_killed:
         pod = replace(pod, kills_open=tuple(dict.fromkeys((*pod.kills_open, *names))))
@@ -278,7 +275,7 @@ def _signal(
 
 
 def _stop_began(state: FallbackState, event: d.PodStopBegan, now: int) -> Result:
-    """The WaveActor's stop of this pod, which its failed HookActor did not begin."""
+    """By the WaveActor; the pod's failed HookActor did not begin it."""
     pod = state.pods.get(event.uid)
     if pod is None or pod.begun_ns:
         return state, ()
@@ -307,7 +304,7 @@ def _note_exit(state: FallbackState, event: f.ContainerExited, now: int) -> Resu
 
 
 def _inventory_taken(state: FallbackState, event: f.InventoryTaken, now: int) -> Result:
-    """Without the plan the pods' order is unknown: one wave, with the grace that each asks for."""
+    """Without the plan the order is unknown: one wave, with the grace that each pod asks for."""
     if event.key != state.listing_key:
         return state, ()
     left_seconds = max(0, min(state.deadline_ns, state.last_kill_ns) - now) // NS_PER_SECOND
@@ -323,10 +320,10 @@ def _inventory_taken(state: FallbackState, event: f.InventoryTaken, now: int) ->
 
 
 def _order_ended(state: FallbackState, event: f.OrderEnded, now: int) -> Result:
-    """A signal whose outcome is lost is sent again; a listing that has failed is tried again."""
+    """Repeats a lost signal and a failed listing."""
     key = parse_order_key(event.key)
     pod = state.pods.get(key.subject)
-    # Lost: the daemon died. This does not count against a listing.
+    # The daemon died, which does not count against a listing.
     lost = event.result == "unknown"
     if pod is not None and lost and key.what in ("stop", "kill") and key.part in pod.left:
         return _signal(state, pod, (key.part,))
@@ -340,7 +337,7 @@ def _order_ended(state: FallbackState, event: f.OrderEnded, now: int) -> Result:
 
 
 def _shorten(state: FallbackState, event: d.ShutdownDetected, now: int) -> Result:
-    """A restarted logind, or the service manager's stop, may leave less time, never more."""
+    """Never gives more time."""
     release_by_ns = min(state.release_by_ns, now + max(0, event.grant_ns - OPENED_MARGIN_NS))
     deadline_ns = min(state.deadline_ns, release_by_ns)
     return replace(state, deadline_ns=deadline_ns, release_by_ns=release_by_ns), ()
@@ -429,7 +426,7 @@ def _started(state: FallbackState, event: f.DaemonStarted, now: int) -> Result:
 
 
 def _answer_start(state: FallbackState, now: int) -> tuple[FallbackState, list[Event]]:
-    """By the same table as the EpisodeActor. In another boot or userspace the pods are gone."""
+    """By the EpisodeActor's table. In another boot or userspace the pods are gone."""
     start, before = state.start, state.home
     if start is None:
         return state, []

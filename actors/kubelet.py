@@ -1,10 +1,9 @@
 """KubeletActor: who ends a Kubernetes node's pods, and the kubelet's unit meanwhile.
 
 Two regions: the means of this shutdown, which changes once at most, from the API to the runtime (the
-hand-over); and the kubelet's unit. A running kubelet starts again what Ebbtide stops, so it is stopped first,
-and started again if the machine stays up; only Ebbtide starts what Ebbtide stopped.
-
-A kubelet may run without working. Its health endpoint shows that, else its pods do.
+hand-over); and the kubelet's unit. A running kubelet starts again what Ebbtide stops, so it is stopped first.
+Only Ebbtide starts what Ebbtide stopped. A kubelet may run without working: its health endpoint shows that,
+else its pods do.
 """
 
 from __future__ import annotations
@@ -22,35 +21,33 @@ from ebbtide.events.values import Period, TerminationMode
 
 NAME = "KubeletActor"
 
-#: Starts are repeated for ever, the last pause each time: the cluster loses a node without a kubelet.
+#: Pauses between starts, the last one for ever: the cluster loses a node without a kubelet.
 RETRY_SECONDS = (10, 20, 40, 80, 160, 300)
 
-#: After a cancel the running stops have so long. At 40 s the cluster counts the node as lost.
+#: How long running stops have after a cancel. At 40 s the cluster counts the node as lost.
 FINISH_NS = 20 * NS_PER_SECOND
 
 #: How often a kubelet that returns in mid-shutdown is stopped.
 STOPS_MAX = 3
 
-#: Who ends the pods. no-node: mode process. idle: no shutdown. handed-over: begun as api. cancelled: the
-#: machine stays up, and running stops are finished.
+#: no-node: mode process. idle: no shutdown. handed-over: begun as api. cancelled: the machine stays up, and
+#: running stops are finished.
 MODE_PHASES = ("no-node", "idle", "observe", "api", "cri", "handed-over", "cancelled")
 
 RUNTIME_LOST_REASON = "the container runtime has stopped answering"
 
-#: The kubelet's unit. stopped: by Ebbtide. start-due: at ``retry_at_ns``, after a cancel or a failed start.
+#: stopped: by Ebbtide. start-due: at ``retry_at_ns``, after a cancel or a failed start.
 UNIT_PHASES = ("untouched", "stopping", "stopped", "start-due", "starting")
 
 
 class KubeletState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """The phases follow from it: `mode_phase`, `unit_phase`."""
-
     #: Empty outside of a Kubernetes node's modes.
     mode: kinds.Word = ""
-    #: The boot and the userspace in which Ebbtide touched the unit last.
+    #: Where Ebbtide touched the unit last: boot and userspace.
     home: str = ""
     wanted: BoundedDict[kinds.Word, kinds.Word] = {}
     periods: tuple[Period, ...] = ()
-    # What runs. None: not known yet.
+    # None: not known yet.
     kubelet_lock: bool = False
     kubelet: bool | None = None
     runtime: bool | None = None
@@ -63,7 +60,7 @@ class KubeletState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     #: By Ebbtide.
     stopped: bool = False
     stops: int = 0
-    #: It returned after the last stop, and `KubeletStopped` says so.
+    #: It returned after the last stop, and this is on record.
     runs_on: bool = False
     cancelled: bool = False
     starts: int = 0
@@ -71,14 +68,14 @@ class KubeletState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     start_key: str = ""
     ordinal: int = 0
     retry_at_ns: int = NEVER_NS
-    #: What its health endpoint says.
+    #: By its health endpoint.
     healthy: bool | None = None
     #: Deleted pods without a hook and without an ended container, by UID: when the kubelet should have
-    #: stopped one. 0: the wave has not begun.
+    #: stopped one. 0: their wave has not begun.
     plain: BoundedDict[kinds.Uid, int] = {}
     #: A container of a deleted pod ended in this wave.
     ends: bool = False
-    #: The runtime has answered in this userspace, and does not any more.
+    #: It answered in this userspace, and does not any more.
     runtime_lost: bool = False
     runtime_answered: bool = False
     #: The running wave and its deadline.
@@ -211,7 +208,7 @@ def _lock_read(state: KubeletState, event: f.LogindRead | f.PrepareForShutdown, 
 
 
 def _runtime_noted(state: KubeletState, event: f.RuntimeRead, now: int) -> Result:
-    """A runtime that never answered may be one that Ebbtide cannot reach; the kubelet can."""
+    """A runtime that never answered may be out of Ebbtide's reach, but not of the kubelet's."""
     answered = state.runtime_answered or event.reachable
     lost = answered and not event.reachable
     return replace(state, runtime=event.reachable, runtime_answered=answered, runtime_lost=lost), ()
@@ -252,12 +249,10 @@ def _kubelet_read_ours(state: KubeletState, event: f.KubeletRead, now: int) -> R
 
 
 def _began(state: KubeletState, event: d.ShutdownBegan, now: int) -> Result:
-    # A stopped kubelet does not run, whatever was read before.
     kubelet = False if state.stopped else state.kubelet
     health = NodeHealth(
         kubelet, state.runtime, state.api, state.stoppable, state.healthy, api_unheard=state.api is None
     )
-    # Does a wave that asked for time get none?
     granted = granted_periods(state.periods, event.grant_ns)
     starved = any(
         asked.seconds and not given.seconds for asked, given in zip(state.periods, granted, strict=True)
@@ -284,7 +279,7 @@ def _began(state: KubeletState, event: d.ShutdownBegan, now: int) -> Result:
 
 
 def _fallback_engaged_early(state: KubeletState, event: d.FallbackEngaged, now: int) -> Result:
-    """Before the mode was chosen, by this actor's own failure."""
+    """This actor failed before it chose the mode."""
     if state.mode == "observe":
         return replace(state, means="observe"), [d.MeansChosen(means="observe", reason=event.reason)]
     state, order = _order_stop(replace(state, means="cri"))
@@ -303,9 +298,8 @@ def _hand_over(state: KubeletState, reason: str) -> Result:
 
 # --- a kubelet without a sign of life ------------------------------------------------------------
 
-# A kubelet with a health endpoint is believed while that answers. Without one, it has failed if no container
-# of this wave has ended when 2 s of a pod's grace are left. A pod with a hook is no evidence: a hook may take
-# all of the grace.
+# A kubelet without a health endpoint has failed if no container of this wave has ended when 2 s of a pod's
+# grace are left. A pod with a hook is no evidence: a hook may take all of the grace.
 
 
 def _watch_none(state: KubeletState) -> KubeletState:
@@ -349,7 +343,6 @@ def _wave_started(state: KubeletState, event: d.WaveStarted, now: int) -> Result
 
 
 def _sign_due_ns(state: KubeletState) -> int:
-    """When a kubelet without a sign has failed."""
     if mode_phase(state) != "api" or state.healthy is not None or state.ends:
         return NEVER_NS
     return min((due_ns for due_ns in state.plain.values() if due_ns > 0), default=NEVER_NS)
@@ -359,14 +352,12 @@ def _sign_due_ns(state: KubeletState) -> int:
 
 
 def _cancelled(state: KubeletState, event: d.ShutdownCancelled, now: int) -> Result:
-    # Not at once: it would start again the pods that still go down. Not later: the cluster would lose the
-    # node.
+    # A kubelet would now start again the pods that still go down. Later the cluster would lose the node.
     start_by_ns = now + FINISH_NS if state.stopped else NEVER_NS
     return replace(state, cancelled=True, retry_at_ns=start_by_ns), ()
 
 
 def _closed(state: KubeletState, event: d.EpisodeClosed, now: int) -> Result:
-    """The machine stays up, or another shutdown follows."""
     state = replace(_watch_none(state), means="", handed_over=False, cancelled=False)
     return _order_start(state) if state.stopped and not event.followed else (state, ())
 
@@ -375,11 +366,9 @@ def _closed(state: KubeletState, event: d.EpisodeClosed, now: int) -> Result:
 
 
 def _order_stop(state: KubeletState) -> tuple[KubeletState, Event]:
-    """A stop that timed out may still happen, so Ebbtide starts the unit again in any case, unless it was
-    stopped before.
-    """
+    """A stop that timed out may still happen, so Ebbtide starts the unit again, unless it was stopped before."""
     key = order_key(NAME, "stop", "", state.ordinal)
-    # Unknown counts as running. An unwanted start harms less than a node without a kubelet.
+    # Unknown counts as running: an unwanted start harms less than a node without a kubelet.
     ours = state.stopped or state.kubelet is not False
     state = replace(state, stop_key=key, stopped=ours, stops=state.stops + 1, ordinal=state.ordinal + 1)
     return state, d.StopKubelet(key=key)
@@ -422,13 +411,12 @@ def _start_ended(state: KubeletState, event: f.OrderEnded, now: int) -> Result:
 
 
 def _tick(state: KubeletState, event: f.Tick, now: int) -> Result:
-    """In a shutdown the kubelet stays stopped."""
     state = replace(state, retry_at_ns=NEVER_NS)
     return (state, ()) if state.means and not state.cancelled else _order_start(state)
 
 
 def _afresh(state: KubeletState, now: int, in_episode: bool, start: f.DaemonStarted | None) -> KubeletState:
-    """Outside of a shutdown a kubelet that Ebbtide may have stopped in this boot is started."""
+    """Outside of a shutdown, start a kubelet that Ebbtide may have stopped in this boot."""
     home = state.home if start is None else f"{start.boot_id}/{start.userspace_id}"
     if home != state.home:
         state = replace(state, home=home, stopped=False, runtime_lost=False, runtime_answered=False)

@@ -3,14 +3,14 @@
 1. The delay lock (systemd: an inhibitor) and the signal. Arming takes the lock first, and is retried for ever
 (a kubelet that starts while logind prepares fails once and stays unprotected, kubernetes#122674). 2. The
 shutdown that logind prepares. The signal begins it; ``PreparingForShutdown`` shows a missed signal or a
-cancel; after the last status the lock is released. A shutdown that runs already is begun without a lock.
+cancel; after the last status the lock is released.
 
 They meet in four places: arming waits for the end of a release; a shutdown keeps the lock although a kubelet
 holds one; a cancel arms anew; after a release, a machine that stays up takes the lock again.
 
 When logind restarts in a shutdown, the bus is lost first: the actor tries again, and waves go on. Then logind
-has forgotten the shutdown (a cancel), or signals it again (a new deadline). It gives no second lock while it
-prepares, so without a stored one the actor only listens.
+has forgotten the shutdown (a cancel), or signals it again (a new deadline). While it prepares it gives no
+second lock, so without a stored one the actor only listens.
 """
 
 from __future__ import annotations
@@ -51,20 +51,20 @@ from ebbtide.events.values import ShutdownKind
 
 NAME = "LogindActor"
 
-#: off: not enabled, or a new process; listening: the signal only, without a lock; retrying: arming has
-#: failed, or the bus was lost; refused: given back because a kubelet holds a lock; releasing: the release of
-#: a cancelled shutdown has not ended, and would close the lock that arming finds held.
+#: listening: no lock, only the signal; retrying: arming has failed, or the bus was lost; refused: given back
+#: because a kubelet holds a lock; releasing: a cancelled shutdown's release has not ended, and would close
+#: the lock that arming finds held.
 LOCK_PHASES = ("off", "arming", "armed", "listening", "retrying", "refused", "releasing")
 
-#: disabled: by configuration; cancelled: pods may still go down, and the configuration waits for their end;
-#: preparing: a shutdown runs, and the lock holds it back; released: it goes on without us; overtime: SIGTERM
-#: while the system stops, so logind was bypassed, or its timer fired.
+#: cancelled: pods may still go down, and the configuration waits for their end; preparing: the lock holds the
+#: shutdown back; released: it goes on without us; overtime: SIGTERM while the system stops, so logind was
+#: bypassed, or its timer fired.
 SHUTDOWN_PHASES = ("disabled", "up", "cancelled", "preparing", "released", "overtime")
 
-#: Pauses between attempts to arm; the last one for ever.
+#: Between attempts to arm; the last one for ever.
 BACKOFF_SECONDS = (1, 2, 4, 8, 15, 30)
 
-#: The edge's reason when a shutdown runs already, and logind gives no lock.
+#: logind gives no lock when a shutdown runs already.
 OPERATION_IN_PROGRESS = "OperationInProgress"
 
 #: The edge reports when a kubelet's lock goes; this is a second way.
@@ -76,7 +76,7 @@ KUBELET_LOCK_HELD = (
     "the kubelet's own graceful shutdown holds a lock: set its shutdownGracePeriod to 0s, or use mode observe"
 )
 
-#: Actions of the resume table: the episode goes on in this process.
+#: The resume table's actions with which the episode goes on in this process.
 RESUMING_ACTIONS = ("resume", "wait", "release-again")
 
 #: The machine stays up.
@@ -100,7 +100,7 @@ class LogindState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     released: bool = False
     finishing: bool = False
     leaving: bool = False
-    #: The mode ends pods: not armed beside a kubelet that does the same.
+    #: The mode ends pods, so it is not armed beside a kubelet that does the same.
     alone: bool = False
     kubelet_lock: bool = False
     #: The lock was given back because of it.
@@ -169,7 +169,7 @@ def _transitions() -> Transitions:
         Row("preparing released", facts.PrepareForShutdown, _signal_in_shutdown,
             "= arming releasing cancelled",
             decides=(ShutdownDetected, ShutdownWithdrawn, CancelOrder, Arm)),
-        # In overtime the unit's stop counts, and not logind's limit or cancel.
+        # In overtime the unit's stop counts, not logind's limit or cancel.
         ignored("disabled overtime", facts.PrepareForShutdown),
         Row("disabled released", facts.StopRequested, _stop, decides=(Leave,)),
         Row("up cancelled preparing overtime", facts.StopRequested, _stop_requested,
@@ -188,7 +188,6 @@ def _transitions() -> Transitions:
 # fmt: on
 
 
-#: ``in_episode``, ``released`` and ``finishing``, by phase.
 _FIELDS_BY_PHASE = {
     "up": (False, False, False),
     "cancelled": (False, False, True),
@@ -221,7 +220,7 @@ def _started(state: LogindState, event: facts.DaemonStarted, now: int) -> Result
 
 
 def _resumed(state: LogindState, event: Resumed, now: int) -> Result:
-    """Arms for an episode that goes on: its configuration waits, and so does not arm."""
+    """In an episode that goes on the configuration waits, and so does not arm."""
     if event.action in RESUMING_ACTIONS or state.finishing:
         # Listen first: a cancel of this shutdown must not be missed.
         state, orders = _arm(state)
@@ -242,7 +241,7 @@ def _configured_armed(state: LogindState, event: ConfigAdopted, now: int) -> Res
 
 def _switch_off(state: LogindState) -> Result:
     disarmed = Disarmed(reason="switched off by configuration")
-    # There is no lock to give back; status and metrics still need the answer.
+    # No lock to give back, but status and metrics need the answer.
     if state.phase == "off" and not state.lock_held:
         return state, [disarmed]
     state, orders = _disarm(replace(state, phase="off", lock_held=False, retry_at_ns=NEVER_NS))
@@ -253,7 +252,7 @@ def _switch_off(state: LogindState) -> Result:
 
 
 def _arm(state: LogindState) -> Result:
-    """Waits for the end of a release after a cancel, which would close the lock that arming finds held."""
+    """Waits for the end of a cancelled shutdown's release, which would close the lock."""
     if state.release_key and not state.released:
         return replace(state, phase="waiting", retry_at_ns=NEVER_NS), []
     attempt = state.attempt + 1
@@ -291,14 +290,14 @@ def _arming_ended(state: LogindState, event: facts.OrderEnded, now: int) -> Resu
 
 
 def _order_ended_while_off(state: LogindState, event: facts.OrderEnded, now: int) -> Result:
-    """Switched off while arming was under way: it may have taken the lock after the disarming."""
+    """Arming was under way: it may have taken the lock after the disarming."""
     if parse_order_key(event.key).what == "arm" and not state.enabled and event.result != "unknown":
         return _disarm(state)
     return _order_ended(state, event, now)
 
 
 def _order_ended(state: LogindState, event: facts.OrderEnded, now: int) -> Result:
-    """A release, ours or the fallback's: the machine goes on, or arming goes on after a cancel."""
+    """A release, ours or the fallback's."""
     if parse_order_key(event.key).what != "release":
         return state, ()
     if event.key == state.release_key:
@@ -318,7 +317,6 @@ def _wait_to_retry(state: LogindState, reason: str, now: int) -> Result:
 
 
 def _refuse_to_arm(state: LogindState, now: int) -> Result:
-    """Gives the lock back until the kubelet's lock has gone."""
     state, orders = _disarm(replace(state, lock_held=False))
     retry_at_ns = now + REFUSED_SECONDS * NS_PER_SECOND
     state = replace(state, phase="waiting", attempt=0, retry_at_ns=retry_at_ns, refused=True)
@@ -326,8 +324,7 @@ def _refuse_to_arm(state: LogindState, now: int) -> Result:
 
 
 def _bus_lost(state: LogindState, event: facts.BusLost, now: int) -> Result:
-    # From the first pause: a lost bus is mostly back at once. Without a lock, too: a cancel comes over the
-    # bus.
+    # A lost bus is mostly back at once. Without a lock, too: a cancel comes over the bus.
     return _wait_to_retry(replace(state, attempt=1), event.error, now)
 
 
@@ -339,7 +336,6 @@ def _logind_read(state: LogindState, event: facts.LogindRead, now: int) -> Resul
 
 
 def _logind_read_armed(state: LogindState, event: facts.LogindRead, now: int) -> Result:
-    """A kubelet may have taken a lock."""
     state = _with_properties(state, event)
     if state.alone and event.kubelet_lock and not (state.in_episode or event.preparing):
         return _refuse_to_arm(state, now)
@@ -347,7 +343,6 @@ def _logind_read_armed(state: LogindState, event: facts.LogindRead, now: int) ->
 
 
 def _logind_read_refused(state: LogindState, event: facts.LogindRead, now: int) -> Result:
-    """The kubelet's lock may have gone."""
     state = _with_properties(state, event)
     if state.alone and state.refused and not event.kubelet_lock and not event.preparing:
         return _arm(state)
@@ -360,7 +355,7 @@ def _with_properties(state: LogindState, event: facts.LogindRead) -> LogindState
 
 
 def _preparing_read(state: LogindState, event: facts.PreparingRead, now: int) -> Result:
-    """logind answers: after a failed arming it is there again, so the next pause need not end."""
+    """logind answers again: do not wait for the next pause."""
     state, decisions = _compare_preparing(state, event.preparing)
     if lock_phase(state) != "retrying":
         return state, decisions
@@ -369,7 +364,7 @@ def _preparing_read(state: LogindState, event: facts.PreparingRead, now: int) ->
 
 
 def _compare_preparing(state: LogindState, preparing: bool) -> Result:
-    """The property shows a missed signal, or a cancel. Not in overtime, which bypasses logind."""
+    """A missed signal, or a cancel. Not in overtime, which bypasses logind."""
     if preparing == state.in_episode or not state.enabled or state.leaving:
         return state, ()
     return _detected(state) if preparing else _withdrawn(state)
@@ -381,7 +376,7 @@ def _compare_preparing(state: LogindState, preparing: bool) -> Result:
 def _signal(state: LogindState, event: facts.PrepareForShutdown, now: int) -> Result:
     if not event.active:
         return state, ()
-    # The limit at the signal is the one of the running timer; it may have changed since the last reading.
+    # The running timer has the limit of the signal; it may have changed since the last reading.
     state = replace(state, grant_ns=event.grant_ns, kind=event.kind, lock_held=event.lock_held)
     return _detected(state)
 
@@ -392,7 +387,6 @@ def _signal_in_shutdown(state: LogindState, event: facts.PrepareForShutdown, now
 
 
 def _stop_requested(state: LogindState, event: facts.StopRequested, now: int) -> Result:
-    """SIGTERM while the system stops: logind was bypassed, or its timer fired. Go on in overtime."""
     if not event.system_stopping or state.released:
         return _stop(state, event, now)
     return _detected(replace(state, grant_ns=event.stop_time_ns, leaving=True), overtime=True)
@@ -421,10 +415,7 @@ def _began(state: LogindState, event: ShutdownBegan, now: int) -> Result:
 
 
 def _withdrawn(state: LogindState) -> Result:
-    """After a cancel, or when the final unit failed after the release, the lock is taken anew.
-
-    A release that has not begun is cancelled.
-    """
+    """The lock is taken anew, also after a release. A release that has not begun is cancelled."""
     reason: Literal["cancelled", "did-not-go-down"] = "did-not-go-down" if state.released else "cancelled"
     state = replace(enter_shutdown_phase(state, "cancelled"), attempt=0)
     decisions: list[Event] = [ShutdownWithdrawn(reason=reason)]
@@ -437,7 +428,6 @@ def _withdrawn(state: LogindState) -> Result:
 
 
 def _settled_in_overtime(state: LogindState, event: StatusesSettled, now: int) -> Result:
-    """If the fallback has released the lock, leave."""
     if not state.in_episode:
         return state, ()
     return (state, [Leave(reason="the machine goes down")]) if state.released else _release(state)
@@ -449,7 +439,6 @@ def _release(state: LogindState) -> Result:
 
 
 def _released(state: LogindState, event: ReleaseLock, now: int) -> Result:
-    """By this actor or by the fallback."""
     return replace(state, released=True, release_key=event.key), ()
 
 
@@ -458,7 +447,7 @@ def _closed(state: LogindState, event: EpisodeClosed, now: int) -> Result:
 
 
 def _afresh(state: LogindState, now: int, in_episode: bool, start: facts.DaemonStarted | None) -> LogindState:
-    """Arms again after the longest pause: a defect that stays then costs one record each time."""
+    """After the longest pause: a lasting defect costs one record each time."""
     return replace(
         state,
         phase="waiting" if state.enabled else "off",

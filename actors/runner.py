@@ -1,8 +1,7 @@
 """The system on Trio: one inbox, effects behind their barriers, one sequencer. It makes no decision.
 
 The sequencer takes facts from the inbox, stamps them, runs the step, writes its records and starts its
-orders. The order of admission may be accidental, because it is recorded. Only this module reads the clock for
-the core.
+orders. The order of admission may be accidental, because it is recorded.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ from ebbtide.events.base import NS_PER_SECOND, URGENT, Barrier, Fact, Order, Rec
 from ebbtide.events.decisions import CancelOrder, Leave
 from ebbtide.events.facts import ClockStepped, DurabilityLate, EffectPanicked, OrderEnded, Tick
 
-# The inbox has lanes, so that logind and people never wait behind an inventory. A full lane makes its edges
-# wait. Outcomes have no limit: there is at most one for each order.
+# Lanes, so that logind and people never wait behind an inventory. A full lane makes its edges wait. Outcomes
+# have no limit: there is at most one for each order.
 
-#: Waiting groups in one lane before its edges wait. A flood of forged signals fills only its lane.
+#: In one lane, before its edges wait. A flood of forged signals fills only its lane.
 QUEUE_GROUPS_MAX = 1024
 
 FactGroup = tuple[Fact, ...]
 
 
 class Inbox:
-    """Groups of facts; a group is admitted as a whole, in its order."""
+    """A group is admitted as a whole, in its order."""
 
     def __init__(self) -> None:
         self._lanes: tuple[deque[FactGroup], ...] = (deque(), deque(), deque())
@@ -39,7 +38,7 @@ class Inbox:
         self._room = trio.Event()
 
     async def put(self, *facts: Fact) -> None:
-        """Waits for room in the lane of the first fact, and puts the whole group there."""
+        """Waits for room in the lane of the first fact."""
         lane = self._lanes[facts[0].lane]
         while len(lane) >= QUEUE_GROUPS_MAX:
             await self._room.wait()
@@ -47,12 +46,12 @@ class Inbox:
         await trio.lowlevel.checkpoint()
 
     def push(self, *facts: Fact) -> None:
-        """Puts a group without waiting: outcomes, and the sequencer's own facts."""
+        """Never waits: for outcomes, and the sequencer's own facts."""
         self._lanes[facts[0].lane].append(facts)
         self._arrived.set()
 
     def take(self, *, urgent_only: bool = False) -> FactGroup | None:
-        """The next group, or None. ``urgent_only``: from the first lane."""
+        """``urgent_only``: from the first lane."""
         for lane in self._lanes[: URGENT + 1] if urgent_only else self._lanes:
             if lane:
                 if len(lane) == QUEUE_GROUPS_MAX:
@@ -62,7 +61,6 @@ class Inbox:
         return None
 
     def wake(self) -> None:
-        """Makes the sequencer look at the lanes again."""
         self._arrived.set()
 
     def rearm(self) -> trio.Event:
@@ -72,14 +70,12 @@ class Inbox:
         return self._arrived
 
 
-# Effects start behind their barrier, have one outcome, and are cancelled only by an order.
-#
 # An order waits until its step is written (effects that die with the boot) or synced (effects that outlive
-# it), at most `barrier_seconds`: a hung disk must hold no pod. `DurabilityLate` records it.
+# it), at most `barrier_seconds`: a hung disk must hold no pod.
 #
-# One actor's orders pass the barriers in the order in which it gave them: otherwise an older order could undo
-# a `Disarm`. Orders of different actors may overtake each other, and a `CancelOrder` overtakes every order.
-# Only the passing is ordered; the effects run side by side.
+# One actor's orders pass the barriers in order: otherwise an older order could undo a `Disarm`. Orders of
+# different actors may overtake each other, and a `CancelOrder` overtakes every order. Effects run side by
+# side.
 
 
 class Durable(Protocol):
@@ -94,7 +90,7 @@ BARRIERS: tuple[Barrier, ...] = get_args(Barrier)
 
 
 class HeldOrder(NamedTuple):
-    """An order behind its barrier; its step ends at ``seq``."""
+    """Its step ends at ``seq``."""
 
     order: Order
     seq: int
@@ -106,8 +102,6 @@ def _actor_of(order: Order) -> str:
 
 
 class Effects:
-    """All effects under way, with a cancel scope for each that takes time."""
-
     def __init__(self, edges: Iterable[Edge], inbox: Inbox, journal: Durable, clock: Clock) -> None:
         self.edges = tuple(edges)
         self._table: Mapping[type[Order], Effect] = {
@@ -127,9 +121,9 @@ class Effects:
     # --- from order to effect -----------------------------------------------------------------
 
     def hold(self, order: Order, seq: int) -> None:
-        """Keeps an order until its step, which ends at ``seq``, is written or synced."""
+        """``seq`` is the end of its step."""
         barrier, actor = order.barrier, _actor_of(order)
-        # At its own barrier, or at a later one where an earlier order of the same actor still waits.
+        # At a later barrier if an earlier order of the same actor still waits there.
         for later in () if isinstance(order, CancelOrder) else BARRIERS[BARRIERS.index(barrier) + 1 :]:
             if any(_actor_of(held.order) == actor for held in self._queues[later]):
                 barrier = later
@@ -137,7 +131,6 @@ class Effects:
         self._arrived[barrier].set()
 
     async def run(self) -> None:
-        """Passes orders through their barriers until cancelled."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             self._running.set()
@@ -152,8 +145,7 @@ class Effects:
                 await self._arrived[barrier].wait()
             held = queue[0]
             stored = await self._pass(barrier, held)
-            # This step has also passed the earlier barriers. Orders that wait there are older: start them
-            # first.
+            # Orders at the earlier barriers are older: start them first.
             for passed in BARRIERS[: BARRIERS.index(barrier) + 1]:
                 while self._queues[passed] and self._queues[passed][0].seq <= held.seq:
                     order = self._queues[passed].popleft().order
@@ -162,14 +154,14 @@ class Effects:
                     self._start(order)
 
     async def _pass(self, barrier: Barrier, held: HeldOrder) -> bool:
-        """Waits for the barrier, at most its bound. False: no confirmation, the journal is lost."""
+        """False: no confirmation, the journal is lost."""
         if barrier == "none":
             return True
         if barrier == "confirmed":
             # No bound: another leader must be able to read the order first.
             return await self._journal.wait_synced(held.seq)
         wait = self._journal.wait_written if barrier == "written" else self._journal.wait_synced
-        # From the order on, not from here: two hangs in a row must not cost twice the bound.
+        # From the order on: two hangs in a row must not cost twice the bound.
         waited_seconds = (self._clock.mono_ns() - held.since_ns) / NS_PER_SECOND
         with trio.move_on_after(max(0, bounds.now.barrier_seconds - waited_seconds)) as scope:
             await wait(held.seq)
@@ -181,7 +173,7 @@ class Effects:
     # --- from effect to outcome ---------------------------------------------------------------
 
     def _start(self, order: Order) -> None:
-        # Cancelled at its barrier, or begun by an earlier process: it does not begin.
+        # Cancelled at its barrier, or begun by an earlier process.
         if order.key in self._verdicts:
             self._end(order, self._verdicts.pop(order.key), self._clock.mono_ns())
             return
@@ -209,12 +201,10 @@ class Effects:
         self._nursery.start_soon(self._follow, order, work, since_ns, name=order.key)
 
     async def _follow(self, order: Order, work: Awaitable[Ending | None], since_ns: int) -> None:
-        """Exactly one outcome, unless the daemon ends. ``work`` returns None for an adopted effect that is
-        gone.
-        """
+        """One outcome, unless the daemon ends. ``work`` returns None for an adopted effect that is gone."""
         ending: Ending | None = None
         try:
-            # The scope removes its own cancellation; another error is a defect of the effect.
+            # The scope removes its own cancellation; another error is a defect.
             with self._scopes[order.key]:
                 ending = await work or Ending("unknown", LOST)
         except Exception as error:
@@ -225,9 +215,9 @@ class Effects:
         self._end(order, ending or self._verdicts.pop(order.key, Ending("cancelled")), since_ns)
 
     def _cancel(self, order: CancelOrder) -> None:
-        """An order that has not begun never begins; an order that has ended stays as it is."""
+        """A waiting order never begins; an order that has ended keeps its outcome."""
         verdict = Ending("timed-out" if order.timed_out else "cancelled")
-        # A waiting order keeps its place in the queue, and ends in its turn.
+        # It keeps its place in the queue, and ends in its turn.
         waiting = any(held.order.key == order.target for queue in self._queues.values() for held in queue)
         scope = None if order.waiting_only else self._scopes.get(order.target)
         if scope is not None or waiting:
@@ -237,7 +227,7 @@ class Effects:
         self._end(order, Ending(), self._clock.mono_ns())
 
     def _panic(self, order: Order, error: Exception, since_ns: int) -> None:
-        # The defect first, so that it precedes the order's outcome in the record.
+        # Before the order's outcome.
         self._inbox.push(EffectPanicked(key=order.key, error=error_text(error)))
         self._end(order, Ending("failed", type(error).__name__), since_ns)
 
@@ -256,19 +246,17 @@ class Effects:
     # --- after a restart ----------------------------------------------------------------------
 
     def refuse(self, keys: Iterable[str]) -> None:
-        """Never starts these orders: an earlier process gave them, though the state does not have them."""
+        """For orders that the state does not have: an earlier process began them."""
         self._verdicts |= {key: Ending("unknown", "begun by an earlier process") for key in keys}
 
     async def adopt(self, orders: Iterable[Order], *, same_userspace: bool) -> None:
-        """Each open order gets its outcome: followed if its effect lives, else unknown.
-
-        In another boot only effects that outlive a boot go on: a static pod keeps its UID, and must not be
-        stopped.
+        """Follows an open order whose effect lives; the others end unknown. In another boot only effects that
+        outlive a boot go on: a static pod keeps its UID, and must not be stopped.
         """
         await self._running.wait()
         for order in orders:
             edge = self._owners.get(type(order))
-            # Statuses and Node marks are still valid in another boot; signals are not.
+            # Statuses and Node marks are still valid in another boot.
             meant = same_userspace or (order.barrier == "synced" and not order.this_boot)
             if edge is None or not meant:
                 self._end(order, Ending("unknown"), self._clock.mono_ns())
@@ -277,7 +265,7 @@ class Effects:
         await trio.lowlevel.checkpoint()
 
 
-#: A wall clock that moves by more than this against the monotonic one was stepped, not slewed.
+#: A wall clock that moves by more than this against the monotonic one was stepped.
 CLOCK_STEP_NS = NS_PER_SECOND
 
 #: Steps between two checkpoints of Trio: a full inbox must not starve the effects.
@@ -288,7 +276,7 @@ class JournalSink(Durable, Protocol):
     """The journal, for the sequencer."""
 
     def append(self, records: Sequence[Record]) -> object:
-        """Queues whole steps; never waits."""
+        """Never waits."""
 
 
 Observer = Callable[[Sequence[Record]], None]
@@ -331,7 +319,7 @@ class Sequencer:
         return self._leave
 
     def _turn(self) -> bool:
-        """Admits one group, or one `Tick`. Urgent facts come first, then ticks, then the rest."""
+        """Urgent facts come first, then ticks, then the rest."""
         group = self._inbox.take(urgent_only=True)
         if group is None:
             deadline_ns = self.system.next_deadline_ns()
@@ -343,8 +331,7 @@ class Sequencer:
         return group is not None and not self._leave
 
     async def _idle(self) -> None:
-        """Sleeps until an arrival or the earliest deadline."""
-        # In this order: an arrival between the last turn and the wait must end the wait.
+        # Rearm first: an arrival between the last turn and the wait must end the wait.
         arrived = self._inbox.rearm()
         if self._leave or self._turn():
             return
@@ -356,18 +343,17 @@ class Sequencer:
             await arrived.wait()
 
     def admit(self, fact: Fact) -> None:
-        """One step: stamped, run to quiescence, written, its orders held behind their barriers."""
         stamp = Stamp(self._mono_ns(), self._clock.wall_ns())
         offset_ns = stamp.wall_ns - stamp.mono_ns
         before_ns, self._offset_ns = self._offset_ns, offset_ns
-        # First, and with the same stamp: a reader then shows the fact at its new wall time.
+        # With the same stamp, so that a reader shows the fact at its new wall time.
         if before_ns is not None and abs(offset_ns - before_ns) > CLOCK_STEP_NS:
             self._step(ClockStepped(delta_ns=offset_ns - before_ns), stamp)
         self._step(fact, stamp)
 
     def _step(self, fact: Fact, stamp: Stamp) -> None:
         records = self.system.step(fact, stamp)
-        # First: an effect without its record would be repeated by the next process, or stay unknown.
+        # First: the next process would repeat an effect without a record, or end it unknown.
         self._journal.append(records)
         for record in records:
             if isinstance(record.event, Order):
@@ -378,6 +364,5 @@ class Sequencer:
             observe(records)
 
     def _mono_ns(self) -> int:
-        """Never decreases."""
         self._last_mono_ns = max(self._last_mono_ns, self._clock.mono_ns())
         return self._last_mono_ns

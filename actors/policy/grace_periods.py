@@ -1,7 +1,7 @@
 """The waves of a shutdown and every grace period: of a wave, of a pod, of the whole shutdown.
 
-Pods are grouped and timed exactly as in the kubelet (KEP-2712), in whole seconds. Durations as configured,
-logind's grant and moments are nanoseconds.
+Pods are grouped and timed as in the kubelet (KEP-2712), in whole seconds. Configured durations, logind's
+grant and moments are nanoseconds.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ GATE_BY_PRIORITY = "GracefulNodeShutdownBasedOnPodPriority"
 def migrate_two_values(total_ns: int, critical_ns: int) -> tuple[Period, ...]:
     """The two-value form as periods (KEP-2712, "Migration"): regular pods first, critical pods last.
 
-    ``total_ns`` of 0, a critical share larger than the total, or a negative one give no periods at all:
-    graceful shutdown is off. Each share is cut to whole seconds on its own.
+    There are none (graceful shutdown is off) if the total is 0, or the critical share is larger or negative.
+    Each share is cut to whole seconds.
     """
     if total_ns == 0 or total_ns < critical_ns or critical_ns < 0:
         return ()
@@ -40,10 +40,9 @@ def migrate_two_values(total_ns: int, critical_ns: int) -> tuple[Period, ...]:
 
 
 def effective_periods(settings: Settings) -> tuple[Period, ...]:
-    """The effective periods, in ascending priority; entries of equal priority keep their order.
-
-    Empty when graceful shutdown is off. The list by priority counts only with its gate on, as in the
-    kubelet; negative seconds count as 0.
+    """In ascending priority; entries of equal priority keep their order (`group_index`). Empty when graceful
+    shutdown is off. The list by priority counts only with its gate on, as in the kubelet; negative seconds
+    count as 0.
     """
     if not settings.gate(GATE_SHUTDOWN):
         return ()
@@ -51,7 +50,6 @@ def effective_periods(settings: Settings) -> tuple[Period, ...]:
         clamped = [
             Period(priority=each.priority, seconds=max(0, each.seconds)) for each in settings.by_pod_priority
         ]
-        # Stable: among duplicates the configuration's order counts (`group_index`).
         return tuple(sorted(clamped, key=lambda period: period.priority))
     return migrate_two_values(
         settings.shutdown_grace_period_ns, settings.shutdown_grace_period_critical_pods_ns
@@ -59,17 +57,16 @@ def effective_periods(settings: Settings) -> tuple[Period, ...]:
 
 
 def shutdown_enabled(settings: Settings) -> bool:
-    """Does this configuration ask for graceful shutdown at all?"""
     return bool(effective_periods(settings))
 
 
 def requested_seconds(periods: Sequence[Period]) -> int:
-    """The sum of all periods, also of those that no pod will use (KEP-2712)."""
+    """Also of periods that no pod will use (KEP-2712)."""
     return sum(period.seconds for period in periods)
 
 
 def share_grant(periods: Sequence[Period], grant_seconds: int) -> tuple[Period, ...]:
-    """``periods`` (ascending) as a grant allows them: served from the highest priority down.
+    """``periods`` (ascending), served from the highest priority down.
 
     KEP-2000 shrinks the regular share first: 30/10 under a grant of 15 is 5 and 10, under 8 it is 0 and 8. A
     negative grant counts as 0.
@@ -84,8 +81,8 @@ def share_grant(periods: Sequence[Period], grant_seconds: int) -> tuple[Period, 
     return tuple(reversed(shares))
 
 
-# A pod goes to the entry with the largest priority that is not above its own, exactly as in the kubelet;
-# below every entry to the lowest. Without a priority it counts as 0.
+# A pod goes to the entry with the largest priority that is not above its own, else to the lowest, as in the
+# kubelet.
 
 
 def as_counted(pod: Pod, means: TerminationMode) -> Pod:
@@ -102,22 +99,20 @@ def priority_of(pod: Pod) -> int:
 
 
 def group_index(periods: Sequence[Period], priority: int) -> int:
-    """The index in ``periods`` (ascending, at least one) of the wave for ``priority``.
+    """The wave for ``priority``; ``periods`` are ascending. Raises ValueError without periods.
 
-    Among entries of equal priority, pods exactly at the value go to the first, pods between it and the
-    next value to the last. Raises ValueError when there are no periods.
+    Among entries of equal priority, pods exactly at the value go to the first, pods between it and the next
+    value to the last.
     """
     if not periods:
         raise ValueError("no periods, so no pod has a wave: ask `shutdown_enabled` first")
-    # The first of equal entries where the priority is exactly theirs; else the entry below, which is their
-    # last.
     index = bisect_left(periods, priority, key=lambda period: period.priority)
     exact = index < len(periods) and periods[index].priority == priority
     return index if exact else max(0, index - 1)
 
 
 def group_pods(periods: Sequence[Period], pods: Sequence[Pod]) -> list[list[Pod]]:
-    """The pods of each period, in the order of ``pods``. One list a period, empty ones included."""
+    """One list a period, also an empty one. Pods keep their order."""
     groups: list[list[Pod]] = [[] for _ in periods]
     if periods:
         for pod in pods:
@@ -125,12 +120,12 @@ def group_pods(periods: Sequence[Period], pods: Sequence[Pod]) -> list[list[Pod]
     return groups
 
 
-#: The kubelet's least grace of a pod: no hook is skipped, whatever the wave and the pod have. An API grace of
-#: 0 would take the object away at once.
+#: The kubelet's least grace of a pod, so that no hook is skipped. An API grace of 0 would take the object
+#: away at once.
 GRACE_SECONDS_MIN = 1
 GRACE_NS_MIN = GRACE_SECONDS_MIN * NS_PER_SECOND
 
-#: `FLOOR_SECONDS` in nanoseconds: least time between stop signal and SIGKILL, whatever a hook has used.
+#: Least time between stop signal and SIGKILL, whatever a hook has used.
 FLOOR_NS = FLOOR_SECONDS * NS_PER_SECOND
 
 #: For a plan that knows no last SIGKILL.
@@ -141,8 +136,8 @@ LATE_NS = 250_000_000
 
 
 def pod_grace_seconds(period_seconds: int, pod: Pod, now_ns: int) -> int:
-    """min(period, ``terminationGracePeriodSeconds``, the rest of the deletion's grace, rounded up: the API
-    server cuts its timestamps), and the kubelet's least.
+    """min(period, ``terminationGracePeriodSeconds``, the rest of the deletion's grace), and the kubelet's
+    least. The API server cuts its timestamps, so the rest is rounded up.
 
     A pod that names no grace takes the whole period, not Kubernetes' default of 30 s (kubernetes#120271).
     """
@@ -153,13 +148,13 @@ def pod_grace_seconds(period_seconds: int, pod: Pod, now_ns: int) -> int:
 
 
 def granted_periods(periods: Sequence[Period], grant_ns: int | None) -> tuple[Period, ...]:
-    """``periods`` (ascending) under the grant, in whole seconds. A rest below a second is not used."""
+    """``periods`` are ascending. The grant's rest below a second is not used."""
     return tuple(periods) if grant_ns is None else share_grant(periods, grant_ns // NS_PER_SECOND)
 
 
 def keeps_floor(pod: Pod, means: TerminationMode) -> bool:
-    """May its stop signal come only when its grace is over: after a hook, to a sidecar, from the kubelet? Its
-    grace ends so early that the floor comes before the last SIGKILL.
+    """Its stop signal may come only when its grace is over: after a hook, to a sidecar, from the kubelet. So
+    its grace ends a floor before the last SIGKILL.
     """
     late = any(each.hook is not None or each.sidecar for each in pod.containers)
     return means == "api" or (late and means != "observe")
@@ -189,8 +184,8 @@ def planned_waves(
     means: TerminationMode = "",
     until_ns: int | None = None,
 ) -> tuple[PlannedWave, ...]:
-    """One wave a period, in ascending priority. The pods of a wave keep their order. ``until_ns``: each wave
-    ends then, whatever the others take.
+    """One wave a period, in ascending priority. Pods keep their order. ``until_ns``: the end of each wave,
+    whatever the others take.
     """
     waves, begin_ns = [], now_ns
     # Grouped by the configuration, timed by the grant: a period that shrinks to 0 keeps its pods.
@@ -204,15 +199,14 @@ def planned_waves(
     return tuple(waves)
 
 
-# Which wave a pod is in, and who ends it there. No delete ends static pods, or pods of DaemonSets that
-# tolerate every taint or whose node cannot be tainted. They have waves of their own behind the API's, in the
-# same order, because the kubelet carries deletes out and may not be stopped before the last of those. The
-# last priority range is one wave, over the runtime: the pods that keep the node running are there, and have
-# its full time.
+# No delete ends static pods, or pods of DaemonSets that tolerate every taint or whose node cannot be tainted.
+# Their waves come behind the API's, because the kubelet carries out the deletes and may not be stopped
+# before. On a node with such pods the last priority range is one wave, over the runtime: the pods that keep
+# the node running are there, and have its full time.
 
 
 def deletable(pod: Pod, *, taints: bool) -> bool:
-    """Does a delete end it for good, on this node? ``taints``: this node can be tainted."""
+    """``taints``: this node can be tainted."""
     return not pod.static and not (pod.daemon and (pod.tolerates_all or not taints))
 
 
@@ -225,7 +219,6 @@ class PlacementRules(NamedTuple):
 
 
 def placement_rules(pods: Sequence[Pod], means: TerminationMode, *, taints: bool) -> PlacementRules:
-    """For a node with these pods."""
     return PlacementRules(
         means, taints, means == "api" and not all(deletable(pod, taints=taints) for pod in pods)
     )
@@ -240,14 +233,14 @@ def arrange_waves(
     deadline_ns: int,
     kill_by_ns: int,
 ) -> tuple[PlannedWave, ...]:
-    """The waves in the order in which they run; under ``api`` followed by those of the hand-over."""
+    """In the order in which they run; under ``api`` the waves of the hand-over come last."""
     if rules.means != "api":
         return planned_waves(periods, grant_ns, pods, now_ns, kill_by_ns, rules.means)
     first: list[Pod] = []
     behind: list[Pod] = []
     for pod in pods:
         (first if wave_index(periods, pod, rules) < len(periods) else behind).append(pod)
-    # The same periods once more: who can end a pod does not change its time.
+    # Who can end a pod does not change its time.
     behind_waves = planned_waves(periods, grant_ns, behind, now_ns, kill_by_ns, "cri", deadline_ns)
     over_runtime = (replace(wave, handover=True) for wave in behind_waves)
     return (*planned_waves(periods, grant_ns, first, now_ns, kill_by_ns, "api"), *over_runtime)
@@ -263,11 +256,9 @@ def wave_index(periods: Sequence[Period], pod: Pod, rules: PlacementRules) -> in
 
 
 def wave_mode(wave: PlannedWave, means: TerminationMode, *, handed_over: bool) -> TerminationMode:
-    """Who ends the pods of a wave."""
     return "cri" if means == "api" and (handed_over or wave.handover) else means
 
 
-# How a shutdown's time is laid out from its signal: waves, the last SIGKILL, the release.
 #
 #     signal ... waves ... deadline ... (2 s floor) ... kill_by ... give_up ... release_by ... logind's limit
 #                                                          reap       flush       release
@@ -277,16 +268,16 @@ def wave_mode(wave: PlannedWave, means: TerminationMode, *, handed_over: bool) -
 # fate that is not on record before logind's own timer fires is lost.
 
 
-#: Kept free before logind's own timer: its clock and ours start some milliseconds apart.
+#: Before logind's own timer: its clock and ours start some milliseconds apart.
 RELEASE_MARGIN_NS = 250_000_000
 
-#: Kept free before the release for the last statuses.
+#: Before the release, for the last statuses.
 FLUSH_MARGIN_NS = 250_000_000
 
-#: Kept free between the last moment of the regular release and the fallback's.
+#: Between the last moment of the regular release and the fallback's.
 FALLBACK_MARGIN_NS = 50_000_000
 
-#: Kept free after the last SIGKILL to see the processes go.
+#: After the last SIGKILL, to see the processes go.
 REAP_MARGIN_NS = 250_000_000
 
 #: A smaller reserve costs the last pods time.
@@ -318,14 +309,11 @@ def wait_until_ns(kill_by_ns: int, release_by_ns: int) -> int:
 def lay_out_times(
     now_ns: int, grant_ns: int, requested_ns: int, reserve_ns: int, extra_ns: int = 0
 ) -> ShutdownTimes:
-    """The end points of a shutdown signalled at ``now_ns``; none lies before ``now_ns``. ``extra_ns``: of the
-    pods at the deadline, if the reserve has it.
-
-    Below a second the margins shrink with the limit, so that every pod still gets its stop signal.
+    """No time is before ``now_ns``, the signal. ``extra_ns``: for the pods at the deadline, if the reserve
+    has it. A short limit shrinks the margins, so that every pod still gets its stop signal.
     """
     budget_ns = min(grant_ns, requested_ns)
     limit_ns = max(0, min(grant_ns, budget_ns + reserve_ns))
-    # At most a quarter, and a half below: a tiny limit leaves the pods some time.
     release_by_ns = now_ns + limit_ns - min(RELEASE_MARGIN_NS, limit_ns // 4)
     last_kill_ns = release_by_ns - min(FLUSH_MARGIN_NS + REAP_MARGIN_NS, limit_ns // 2)
     deadline_ns = now_ns + budget_ns
