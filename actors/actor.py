@@ -5,13 +5,13 @@ phases | on this event | this handler | leads to | decides. The phase follows fr
 (`Transitions.phase_of`), so the two cannot disagree.
 
 `Transitions` accepts only a complete table: each pair of phase and event has one row ("no effect" is
-`IGNORED`). So a forgotten pair fails when the program starts, and not in the first shutdown that meets it.
-Where a row leads and what it may decide is for readers, diagrams (`docs/tools/draw_actors.py`) and
-`docs/dispatch.txt`; `Transitions.check` compares it with the handler in every test and simulated world.
+`IGNORED`). A forgotten pair fails when the program starts, not in the first shutdown that meets it. Where a
+row leads and what it may decide is for readers and diagrams; `Transitions.check` compares it with the handler
+in every test and simulated world.
 
-An actor with two tasks side by side, such as a lock and a shutdown, has two *regions* (a statechart's
-orthogonal regions), and is in one phase of each: ``armed+preparing``. A row names phases of the region that
-its event concerns, and stands for all pairs with them; it may lead to phases of either.
+An actor with two tasks side by side, such as a lock and a shutdown, has two *regions*, and is in one phase of
+each: ``armed+preparing``. A row names phases of the region that its event concerns, and stands for all pairs
+with them; it may lead to phases of either.
 
 A handler does not test its row's phases again: an event with two meanings has two handlers.
 """
@@ -28,7 +28,7 @@ from msgspec.structs import replace
 
 from ebbtide.events.base import Event
 
-#: A deadline that never comes: larger than any monotonic clock.
+#: Larger than any monotonic clock.
 NEVER_NS = (1 << 62) - 1
 
 #: The next state, and the decisions in the order of their records.
@@ -39,22 +39,20 @@ Afresh = Callable[[Any, int, bool, Any], "State | None"]
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Base of actor states. Frozen: a handler that raises leaves the old state intact."""
+    """Frozen: a handler that raises leaves the old state intact."""
 
 
 StateT = TypeVar("StateT", bound=State)
 
 
 def fresh_but(state: StateT, kept: Sequence[str], **more: Any) -> StateT:
-    """A new state with the fields ``kept``, and ``more``. A new field is dropped by default, so that it
-    belongs to one shutdown.
-    """
+    """A new field is dropped by default, so that it belongs to one shutdown."""
     return type(state)(**{name: getattr(state, name) for name in kept}, **more)
 
 
 class UndeclaredTransition(Exception):
-    """A handler and its row disagree: correct the wrong one. Or a text that a handler made equals its field's
-    default: use the default itself.
+    """Correct the handler or its row. If a text that a handler made equals its field's default, use the
+    default itself.
     """
 
 
@@ -66,8 +64,7 @@ def takes(*fields: str, **values: Any) -> Handler:
     return lambda state, event, now: (replace(state, **{n: getattr(event, n) for n in fields}, **values), ())
 
 
-#: For a pair without an effect. A function, because an ignored `Tick` that is due makes no progress
-#: (`system.NoProgress`).
+#: A function, because an ignored `Tick` that is due makes no progress (`system.NoProgress`).
 IGNORED: Handler = _ignore
 
 #: In `Row.phases`: all phases. In `Row.to`: the same phase.
@@ -92,7 +89,7 @@ def ignored(phases: str, *events: type[Event]) -> tuple[Row, ...]:
 
 
 class Transitions:
-    """One actor's table. Raises ValueError on an unknown phase, and on a pair with no row, or two.
+    """Raises ValueError on an unknown phase, and on a pair with no row, or two.
 
     ``phases`` are names, or the names of each region; ``phase_of`` gives one of each, joined by `AND`.
     """
@@ -112,7 +109,6 @@ class Transitions:
         )
         self.events = tuple(dict.fromkeys(row.event for row in self.table))
         self.rows: dict[tuple[str, type[Event]], Row] = {}
-        #: Cache of `targets` for `check`.
         self._known_targets: dict[tuple[str, type[Event]], tuple[str, ...]] = {}
         for row in self.table:
             self._check_names(row.phases, EVERY)
@@ -121,7 +117,7 @@ class Transitions:
             for phase in self.phases:
                 if EVERY not in named and not any(part in named for part in phase.split(AND)):
                     continue
-                # A row that names phases of both regions meets itself; that is no second row.
+                # A row that names phases of both regions meets itself.
                 if self.rows.setdefault((phase, row.event), row) is not row:
                     raise ValueError(f"{row.event.__name__} in phase {phase!r} has two rows")
         absent = [pair for pair in product(self.phases, self.events) if pair not in self.rows]
@@ -138,7 +134,7 @@ class Transitions:
             raise ValueError(f"{names!r} are not phases: known are {', '.join(known)}")
 
     def targets(self, phase: str, event: type[Event]) -> tuple[str, ...]:
-        """The phases to which this event may lead from ``phase``. A region without a name in ``to`` stays."""
+        """A region without a name in ``to`` stays."""
         to = self.rows[phase, event].to.split()
         options = []
         for part, region in zip(phase.split(AND), self.regions, strict=True):
@@ -147,11 +143,9 @@ class Transitions:
         return tuple(map(AND.join, product(*options)))
 
     def handler_by_event(self, state: Any) -> Callable[[type[Event]], Handler]:
-        """The handlers of the state's phase."""
         return self.handlers[self.phase_of(state)].__getitem__
 
     def declared(self, event: type[Event], before: Any) -> tuple[type[Event], ...]:
-        """What the handler may decide."""
         return self.rows[self.phase_of(before), event].decides
 
     def check_phase(self, event: type[Event], before: Any, after: Any) -> None:
@@ -163,7 +157,7 @@ class Transitions:
             raise UndeclaredTransition(f"{at} has led to {new!r}: its row says {', '.join(targets)}")
 
     def check(self, event: type[Event], before: Any, after: Any, decisions: Sequence[Event]) -> None:
-        """Raises UndeclaredTransition if the handler has done what its row does not say."""
+        """Raises UndeclaredTransition if the handler and its row disagree."""
         self.check_phase(event, before, after)
         declared, at = self.declared(event, before), f"{event.__name__} in phase {self.phase_of(before)!r}"
         for made in map(type, decisions):
@@ -186,9 +180,7 @@ def _text_defaults(kind: type[msgspec.Struct]) -> list[tuple[str, str]]:
 
 
 class Machines(Transitions):
-    """One actor's machines, each with its own table over its part of the state. An event goes to each machine
-    that has rows for it, in their order.
-    """
+    """Each machine has its own table over its part of the actor's state. An event goes to them in order."""
 
     def __init__(self, *machines: Transitions) -> None:
         self.machines = machines

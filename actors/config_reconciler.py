@@ -3,8 +3,7 @@
 A grant that is too small is a warning and a smaller plan (the kubelet refuses to work: kubernetes#102818). A
 drop-in raises the grant, and never lowers what other files ask for.
 
-Two regions: a shutdown keeps the configuration that it began with; one drop-in order runs at a time, and is
-tried again after a failure.
+A shutdown keeps the configuration that it began with. One drop-in order runs at a time.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ RETRY_NS = 60 * NS_PER_SECOND
 #: in-shutdown: a new configuration waits.
 SHUTDOWN_PHASES = ("up", "in-shutdown")
 
-#: retry-due: the last order failed, and ``retry_at_ns`` or a new reading of the files brings the next one.
+#: retry-due: the last order failed. A new reading of the files also brings the next one.
 DROP_IN_PHASES = ("at-rest", "ordered", "retry-due")
 
 
@@ -131,7 +130,6 @@ def _adopt(state: ConfigState, settings: Settings) -> Result:
 
 
 def _reconcile(state: ConfigState, decisions: list[Event]) -> Result:
-    """Records a change of the grant, and orders a drop-in when one is due."""
     if state.enabled and state.grant_ns >= 0:
         sufficient = state.grant_ns >= state.needed_ns
         assessed = GrantAssessed(
@@ -140,12 +138,12 @@ def _reconcile(state: ConfigState, decisions: list[Event]) -> Result:
             sufficient=sufficient,
             overridden_by="" if sufficient or state.drop_ins is None else state.drop_ins.overridden_by,
         )
-        # Only when it changes: logind is read every few seconds.
+        # logind is read every few seconds.
         if assessed != state.assessed:
             state = replace(state, assessed=assessed)
             decisions.append(assessed)
-    # While logind prepares, a file changes its property, but not its timer. One order at a time: a reading
-    # does not show which of two it follows.
+    # While logind prepares, a file does not change its timer. One order at a time: a reading does not show
+    # which of two it follows.
     files = state.drop_ins
     blocked = state.in_episode or state.preparing or drop_in_phase(state) != "at-rest"
     if files is None or blocked or state.settings is None:
@@ -208,9 +206,8 @@ def _tick(state: ConfigState, event: facts.Tick, now: int) -> Result:
 
 
 def _closed(state: ConfigState, event: EpisodeClosed, now: int) -> Result:
-    """Adopts the new configuration, or the old one again for actors that began afresh.
-
-    Not between two shutdowns of one step: "off" would disarm the second one.
+    """Adopts the new configuration, or the old one for actors that began afresh. Not between two shutdowns of
+    one step: "off" would disarm the second one.
     """
     if event.followed:
         return state, ()
@@ -220,7 +217,7 @@ def _closed(state: ConfigState, event: EpisodeClosed, now: int) -> Result:
 
 
 def _started(state: ConfigState, event: facts.DaemonStarted, now: int) -> Result:
-    """Logind's data is stale, and deadlines may be of another boot."""
+    """Logind's data is stale; deadlines may be of another boot."""
     preparing = state.preparing if event.preparing is None else event.preparing
     return replace(
         state, grant_ns=-1, drop_ins=None, assessed=None, retry_at_ns=NEVER_NS, preparing=preparing

@@ -1,8 +1,7 @@
 """The detach certificate: may others detach this node's volumes? Yes, if every pod was seen to end for good.
 
-The second of the three machines of `actors.node_status`. It counts the pods' ends, and follows whether the
-kubelet may start a pod again. After the last end it has the mounts read and publishes the certificate, unsafe
-in doubt. A later finding publishes certificate and mark "drained" anew.
+The second of the three machines of `actors.node_status`. After the last pod's end it has the mounts read and
+publishes the certificate, unsafe in doubt. A later finding publishes certificate and mark "drained" anew.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from ebbtide.events.base import BoundedDict, BoundedTuple, Event, parse_order_ke
 
 UNREAD: tuple[kinds.Mount, ...] = (("", "the mounts could not be read"),)
 
-#: The pod's end was not seen.
 UNSEEN_OUTCOMES = ("failed", "unknown")
 
 
@@ -26,29 +24,26 @@ class CertificateState(MarksState, frozen=True, kw_only=True, omit_defaults=True
     """All of it belongs to one shutdown."""
 
     ended: int = 0
-    #: Not seen to end for good, by UID.
+    #: Not seen to end for good.
     running: BoundedTuple[kinds.Uid] = ()
-    #: Of these, pods that ended without a confirmed delete: would a final phase make their DaemonSet create
-    #: them again?
+    #: Of these, pods that ended without a confirmed delete, with `made_again`.
     undeleted: BoundedDict[kinds.Uid, bool] = {}
-    #: The kubelet may have started ended pods again: it has not stopped, or no listing has been taken since.
+    #: The kubelet may have started pods again: it has not stopped, or no listing has been taken since.
     restarts: bool = False
     look_key: str = ""
-    #: This shutdown has a list of its pods.
     listed: bool = False
     #: Pods without a fate since `PodsEnded`. -1: before it.
     awaited: int = -1
-    #: The mounts are ordered to be read, and what was found. None: not read yet.
+    #: None: not read yet.
     asked: bool = False
     check_key: str = ""
     mounted: BoundedTuple[kinds.Mount] | None = None
     certificate_key: str = ""
-    #: The open orders of this machine. The release waits for them.
+    #: The open orders. The release waits for them.
     reports: tuple[kinds.Key, ...] = ()
 
     @property
     def all_ended(self) -> bool:
-        """Has every pod of this node been seen to end for good?"""
         return self.listed and not self.running and not self.restarts
 
 
@@ -117,7 +112,7 @@ def _planned_again(state: CertificateState, event: d.PodPlanned, now: int) -> Re
 
 
 def _taken_back(state: CertificateState, uid: str) -> CertificateState:
-    """The pod's recorded end is not true any more."""
+    """Its recorded end is not true any more."""
     if uid not in state.running:
         return replace(state, ended=max(0, state.ended - 1))
     return replace(
@@ -128,12 +123,12 @@ def _taken_back(state: CertificateState, uid: str) -> CertificateState:
 
 
 def is_unseen(event: d.PodEnded) -> bool:
-    """May it still run?"""
+    """It may still run."""
     return event.outcome in UNSEEN_OUTCOMES and not event.gone
 
 
 def made_again(state: MarksState, event: d.PodEnded) -> bool:
-    """Would its DaemonSet create it again after a final phase, although the kubelet is stopped?"""
+    """After a final phase its DaemonSet would create it again, although the kubelet is stopped."""
     return event.returns == "always" or (event.returns == "untainted" and not state.taints)
 
 
@@ -147,13 +142,13 @@ def _pod_ended(state: CertificateState, event: d.PodEnded, now: int) -> Result:
         return replace(state, running=(*state.running, event.uid)), ()
     if event.means != "api" or event.deleted:
         return replace(state, ended=state.ended + 1), ()
-    # The kubelet may start it again, so this may not be its end.
+    # The kubelet may start it again.
     undeleted = {**state.undeleted, event.uid: made_again(state, event)}
     return replace(state, undeleted=undeleted, running=(*state.running, event.uid)), ()
 
 
 def _delete_ended(state: CertificateState, event: f.OrderEnded, now: int) -> Result:
-    """A delete that succeeds after the end of its pod: the kubelet will not start the pod again."""
+    """After its pod's end: the kubelet will not start the pod again."""
     key = parse_order_key(event.key)
     uid = key.subject
     if key.what != "delete" or event.result != "done" or uid not in state.undeleted:
@@ -166,7 +161,7 @@ def _fate_known(state: CertificateState, event: d.PodEnded, now: int) -> Result:
 
 
 def _pods_ended(state: CertificateState, event: d.PodsEnded, now: int) -> Result:
-    """``unfinished`` pods still get their `PodEnded` in this step."""
+    """They still get their `PodEnded` in this step."""
     return replace(state, awaited=len(event.unfinished)), ()
 
 
@@ -188,7 +183,7 @@ def _look_ordered(state: CertificateState, event: d.TakeInventory, now: int) -> 
 
 
 def _looked(state: CertificateState, event: f.InventoryTaken, now: int) -> Result:
-    """Pods that run again have joined before, and are waited for."""
+    """Pods that run again have joined before."""
     if event.key != state.look_key or event.part < event.parts or event.source == f.FROM_TABLE:
         return state, ()
     return replace(state, restarts=False, look_key=""), ()
@@ -198,7 +193,7 @@ def _looked(state: CertificateState, event: f.InventoryTaken, now: int) -> Resul
 
 
 def _then_ask(note: Handler) -> Handler:
-    """Run ``note``; after the last pod's fate, have the mounts read. Until then they change."""
+    """After the last pod's fate have the mounts read: until then they change."""
 
     def handle(state: CertificateState, event: Event, now: int) -> Result:
         state, _ = note(state, event, now)
@@ -219,7 +214,7 @@ def _then_ask(note: Handler) -> Handler:
 
 
 def _then_certify(note: Handler) -> Handler:
-    """Run ``note``. Publish anew if it changes whether all pods have ended."""
+    """Publish anew if the handler changes whether all pods have ended."""
 
     def handle(state: CertificateState, event: Event, now: int) -> Result:
         before, (state, made) = state.all_ended, note(state, event, now)
@@ -251,7 +246,7 @@ def _order_ended(state: CertificateState, event: f.OrderEnded, now: int) -> Resu
 
 
 def _publish(state: CertificateState) -> tuple[CertificateState, list[Event]]:
-    """Without the mounts unsafe: others may detach this node's volumes because of it."""
+    """Unsafe without the mounts: others may detach this node's volumes because of it."""
     mounted = UNREAD if state.mounted is None else state.mounted
     state, key = next_key(state, "certificate")
     state = replace(state, certificate_key=key, reports=(*state.reports, key))

@@ -7,8 +7,8 @@ from typing import Literal
 
 #: How a CSI attacher's finalizer begins; its driver follows (external-attacher).
 ATTACHER_FINALIZER = "external-attacher/"
-#: An attacher that runs has answered by then: it ends its driver's call after 15 s by default, after a minute
-#: for slow drivers.
+#: An attacher that runs has answered by then: it ends a driver's call after 15 s, or a minute for slow
+#: drivers.
 ATTACHER_SECONDS = 90
 
 Hang = Literal[

@@ -1,8 +1,8 @@
 """The border between the core and its edges.
 
 An effect is the work behind one order: a plain function (done when it returns: a signal) or a coroutine
-function (a hook). It reports its findings as facts through the `Outlet` *before* it returns an `Ending`. An
-effect that raises is a bug: the runner records it and ends the order as failed.
+function (a hook). It reports its findings through the `Outlet` *before* it returns an `Ending`. An effect
+that raises is a bug: the runner ends its order as failed.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from ebbtide.events.values import ShutdownKind
 
 
 class Ending(NamedTuple):
-    """How an effect ended; becomes the order's one `OrderEnded`."""
+    """Becomes the order's one `OrderEnded`."""
 
     result: Result = "done"
     reason: str = ""
     exit_code: int | None = None
 
 
-# Runtimes, servers and libraries quote their input: a pod's arguments, a header, a token. Records go into
-# log, traces, reports and packs, so they get only known words of other programs.
+# Runtimes, servers and libraries quote their input: a pod's arguments, a header, a token. So records get only
+# known words of other programs.
 
 
 def known_text(said: str, known: tuple[str, ...]) -> str:
-    """The words of ``known`` in another program's text, with commas."""
+    """The words of ``known`` in ``said``, with commas."""
     return ", ".join(each for each in known if each in said)
 
 
 def error_text(error: BaseException) -> str:
-    """One line for the record about an unexpected error, or a group's first. Our own texts, an import's and
-    the system's; of any other error the type and the place.
+    """One line for the record, about a group's first error. The text of our own errors, an import's and the
+    system's; of any other error the type and the place.
     """
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
@@ -51,15 +51,11 @@ def error_text(error: BaseException) -> str:
 
 
 class Outlet(Protocol):
-    """Where an edge puts its facts."""
-
     async def put(self, *facts: Fact) -> None:
-        """Admit these facts next to each other, in this order. Waits while the inbox's lane is full."""
+        """Admits them next to each other, in this order. Waits while the inbox's lane is full."""
 
 
 class Clock(Protocol):
-    """The two clocks of a stamp."""
-
     def mono_ns(self) -> int: ...
 
     def wall_ns(self) -> int: ...
@@ -67,14 +63,14 @@ class Clock(Protocol):
 
 #: An order's key to its ``traceparent`` (W3C Trace Context); empty: none.
 TraceContext = Callable[[str], str]
-#: Takes a line for the operator with its level.
+#: A line for the operator, with its level.
 Tell = Callable[[int, str], None]
-#: Levels of such a line, as sd-daemon(3) has them.
+#: As in sd-daemon(3).
 WARNING, NOTICE = 4, 5
 
 
 class StartState(NamedTuple):
-    """logind's state before the daemon has a loop, for `DaemonStarted`. ``preparing`` None: no answer."""
+    """Before the daemon has a loop, for `DaemonStarted`. ``preparing`` None: no answer."""
 
     preparing: bool | None = None
     kind: ShutdownKind = "unknown"
@@ -85,13 +81,12 @@ Effect = Callable[[Any, Outlet], "Ending | Awaitable[Ending]"]
 
 
 class Edge(Protocol):
-    """One part of the world. A subclass omits the methods that it does not need."""
+    """A subclass omits the methods that it does not need."""
 
-    #: The orders that this edge carries out.
     effects: Mapping[type[Order], Effect]
 
     async def run(self, outlet: Outlet) -> None:
-        """Watch, and report facts, until cancelled. Cancelling detaches: it ends no pod's process."""
+        """Reports facts until cancelled. Cancelling ends no pod's process."""
         return
 
     def prewarm(self) -> None:
@@ -99,11 +94,11 @@ class Edge(Protocol):
         return
 
     def detach(self) -> None:
-        """The daemon ends: from now on a cancellation ends no process and releases no lock."""
+        """From now on a cancellation ends no process and releases no lock."""
         return
 
     async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
-        """After a restart: follow the effect of an open order to its end, and return it. None: unknown; the
-        core gives some orders again.
+        """After a restart, follow an open order's effect to its end. None: unknown; the core repeats some
+        orders.
         """
         return None

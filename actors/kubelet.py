@@ -366,7 +366,7 @@ def _closed(state: KubeletState, event: d.EpisodeClosed, now: int) -> Result:
 
 
 def _order_stop(state: KubeletState) -> tuple[KubeletState, Event]:
-    """A stop that timed out may still happen, so Ebbtide starts the unit again, unless it was stopped before."""
+    """A stop that timed out may still happen, so the unit is started again, unless it was stopped before."""
     key = order_key(NAME, "stop", "", state.ordinal)
     # Unknown counts as running: an unwanted start harms less than a node without a kubelet.
     ours = state.stopped or state.kubelet is not False

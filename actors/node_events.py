@@ -1,8 +1,7 @@
-"""NodeEventsActor: a Kubernetes Event on the Node at each turn of its outage (a StuckPodActor posts those on
-its pod).
+"""NodeEventsActor: a Kubernetes Event on the Node at each turn of its outage (a StuckPodActor posts on its
+pod).
 
-An Event repeats a decision: its reason is the decision's name, its message the decision's text. No decision
-waits for it.
+Its reason is the decision's name, its message the decision's text.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from ebbtide.events import facts as f
 from ebbtide.events.base import Event, order_key, parse_order_key
 from ebbtide.events.values import ShutdownKind, TerminationMode, Unready
 
-#: The actor that the three machines make up.
+#: Of all three machines.
 NAME = "NodeStatusActor"
 
 # The kubelet's texts (pkg/kubelet/nodeshutdown): people and alerts look for them.
@@ -42,10 +42,10 @@ class MarksState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False)
     #: A Kubernetes node.
     node: bool = False
     unready: Unready = "poweroff"
-    #: Does the API server answer, and may we change taints?
+    #: The API server answers; we may change taints.
     api: bool | None = None
     taints: bool = True
-    #: The last boot's end, until it is on the Node, and the order that puts it there.
+    #: The last boot's end, until it is on the Node.
     last_boot: d.LastBootEnded | None = None
     last_boot_key: str = ""
     # This shutdown.
@@ -61,7 +61,7 @@ class MarksState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False)
 
     @property
     def ours(self) -> bool:
-        """Does Ebbtide end this node's pods?"""
+        """Ebbtide ends this node's pods."""
         return self.means in ("api", "cri")
 
 
@@ -103,14 +103,13 @@ StateT = TypeVar("StateT", bound=MarksState)
 
 
 def renewed(state: StateT, part: type[State], *kept: str) -> StateT:
-    """What ``part`` declares is as at the beginning, but for ``kept``: a new field is dropped by default."""
+    """Fields of ``part`` are dropped by default, so that a new one belongs to one shutdown."""
     blank = type(state)()
     names = (name for name in part.__annotations__ if name not in kept)
     return replace(state, **{name: getattr(blank, name) for name in names})
 
 
 def next_key(state: StateT, what: str, subject: str = "") -> tuple[StateT, str]:
-    """The key of another order."""
     key = order_key(NAME, what, subject, state.ordinal)
     return replace(state, ordinal=state.ordinal + 1), key
 
@@ -144,7 +143,6 @@ def _shows_unready(state: MarksState) -> bool:
 
 
 def _post(state: MarksState, message: str) -> tuple[MarksState, d.PostEvent]:
-    """An Event on the Node, as the kubelet posts it."""
     state, key = next_key(state, "event")
     return state, d.PostEvent(key=key, kind="Node", name="", reason=EVENT_REASON, message=message)
 
@@ -175,7 +173,7 @@ def _order_ended(state: MarksState, event: f.OrderEnded, now: int) -> Result:
 
 
 def _started(state: MarksState, event: f.DaemonStarted, now: int) -> Result:
-    """Restores a former process's marks when the API server answers."""
+    """A former process's marks: restored when the API server answers."""
     if event.mode not in NODE_MODES and not state.node:
         return state, ()
     return replace(state, node=event.mode in NODE_MODES, api=None, restore_due=not state.in_episode), ()
@@ -211,7 +209,7 @@ def _began(state: MarksState, event: d.ShutdownBegan, now: int) -> Result:
 
 
 def _mode_chosen(state: MarksState, event: d.MeansChosen, now: int) -> Result:
-    """A node whose kubelet ends the pods gets no marks, but an Event."""
+    """A node whose kubelet ends the pods gets an Event, but no marks."""
     state, posted = _post(
         replace(state, means=event.means, kubelet_stopping=event.means == "cri"), DETECTED_MESSAGE
     )
@@ -239,9 +237,7 @@ def _cancelled(state: MarksState, event: d.ShutdownCancelled, now: int) -> Resul
 
 
 def _closed(state: MarksState, event: d.EpisodeClosed, now: int) -> Result:
-    """Mode observe has set no marks, but a former process may have. `ApiRead` comes again only after a
-    silence.
-    """
+    """In mode observe a former process may have set marks. `ApiRead` comes again only after a silence."""
     observed = state.means == "observe" and event.outcome == "cancelled"
     state, restored = _restore(state)
     state = replace(state, means="", kubelet_stopped=False, kubelet_stopping=False)
@@ -255,12 +251,12 @@ def _closed(state: MarksState, event: d.EpisodeClosed, now: int) -> Result:
 
 
 def _last_boot_ended(state: MarksState, event: d.LastBootEnded, now: int) -> Result:
-    """Peers read it when this node is back."""
+    """For peers, when this node is back."""
     return _publish_last_boot(replace(state, last_boot=event)) if state.node else (state, ())
 
 
 def _publish_last_boot(state: MarksState) -> Result:
-    """When the API server answers; the edge tries until it is done."""
+    """The edge tries until it is done."""
     ended = state.last_boot
     if ended is None or state.api is not True:
         return state, ()
@@ -269,7 +265,7 @@ def _publish_last_boot(state: MarksState) -> Result:
 
 
 def _last_boot_published(state: MarksState, event: f.OrderEnded) -> Result:
-    """A lost order is given again; a failed one waits for the next `ApiRead`."""
+    """A failed one waits for the next `ApiRead`."""
     state = replace(state, last_boot_key="")
     if event.result == "done":
         return replace(state, last_boot=None), ()

@@ -3,10 +3,9 @@
     StuckPodActor    bound -> terminating -> gone -> over
     DetachActor      attached -> detaching -> over
 
-They order only Events on the pods, and record what each object waits for (`actors.hang`) whenever that
-changes, and when it is over. A pod is over when its object is gone and, if a controller creates it again,
-another pod of its owner is Ready elsewhere: under the same name, or beyond the new pods that earlier lost
-pods count for (``place``).
+They order only Events on the pods, and record what each object waits for (`actors.hang`). A pod is over when
+its object is gone and, if a controller creates it again, another pod of its owner is Ready elsewhere: under
+the same name, or beyond the new pods that earlier lost pods count for (``place``).
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ from ebbtide.events import outage_events as o
 from ebbtide.events.base import BoundedDict, BoundedTuple, Event, order_key
 
 POD_NAME, ATTACHMENT_NAME = "StuckPodActor", "DetachActor"
-#: Of the Events on pods.
 EVENT_REASON = "NodeOutage"
 
 # --- a pod ----------------------------------------------------------------------------------------
@@ -34,7 +32,7 @@ PodPhase = Literal["fresh", "bound", "terminating", "gone", "over"]
 
 
 class Successor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A new pod of its owner. ``node``: where it is Ready; empty: not Ready."""
+    """``node``: where it is Ready; empty: not Ready."""
 
     node: str = ""
     waiting: str = ""
@@ -44,7 +42,7 @@ class StuckPodState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     phase: PodPhase = "fresh"
     pod: o.LostPod | None = None
     place: int = 0
-    #: Pods that replaced others before: no successors.
+    #: These had replaced pods before, so they are no successors.
     replaced: BoundedTuple[kinds.Uid] = ()
     #: By UID.
     successors: BoundedDict[kinds.Uid, Successor] = {}
@@ -57,7 +55,7 @@ class StuckPodState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
 
     @property
     def lost(self) -> o.LostPod:
-        """In every phase but ``fresh``."""
+        """Not in ``fresh``."""
         assert self.pod is not None
         return self.pod
 
@@ -104,7 +102,7 @@ def _bound(state: StuckPodState, pod: o.LostPod) -> Result:
 
 
 def _reason(state: StuckPodState) -> str:
-    """A function of the state, so that a change is found without keeping the text."""
+    """Not kept: a change is found from the state."""
     if state.pod is None:
         return ""
     pod = state.pod
@@ -121,7 +119,6 @@ def _reason(state: StuckPodState) -> str:
 
 
 def _say(before: StuckPodState, state: StuckPodState) -> Result:
-    """Record each reason once, and post it on the pod."""
     pod, reason, text = state.lost, _reason(state), _event_text(state)
     said: list[Event] = [o.PodWaits(uid=pod.uid, reason=reason)] if reason != _reason(before) else []
     if not text or text == _event_text(before):
@@ -150,7 +147,7 @@ def _pod_gone(state: StuckPodState, event: Event, now: int) -> Result:
 
 
 def _pod_listed(state: StuckPodState, event: o.WorkListed, now: int) -> Result:
-    """A new leader's list. A pod that is missing in it is gone."""
+    """A pod that is missing in a new leader's list is gone."""
     found = next((pod for pod in event.pods if pod.uid == state.lost.uid), None)
     return _pod_gone(state, event, now) if found is None else _bound(state, found)
 
@@ -186,7 +183,7 @@ def _over(state: StuckPodState, by: str, node: str, now: int) -> Result:
 
 
 def _owner_read(state: StuckPodState, event: o.OwnerRead, now: int) -> Result:
-    """Scaled down, rolled out or finished during the outage: no pod comes in this one's place."""
+    """Scaled down, rolled out or finished: no pod comes in this one's place."""
     pod = state.lost
     if (event.namespace, event.owner_uid) != (pod.namespace, pod.owner_uid):
         return state, ()
@@ -217,13 +214,14 @@ class DetachState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     error: str = ""
     tainted: bool = False
     since_ns: int = 0
-    #: By the Node as last read, a detach would be forced; it was. Not from the taint's order on: the detach
-    #: may be on record before the taint.
+    #: By the Node as last read, a detach would be forced. Not from the taint's order on: the detach may be on
+    #: record before the taint.
     unsafe: bool = False
     forced: bool = False
-    #: The same of the Node as an earlier leader read it, until this leader has listed the attachments.
+    #: The same by an earlier leader, until this leader has listed the attachments.
     before: bool = False
-    #: Not seen to stay since our taint was ordered, or since an earlier leader saw it under our taint.
+    #: Perhaps detached since our taint was ordered, or since an earlier leader saw the attachment under our
+    #: taint.
     gap: bool = False
 
 
@@ -257,7 +255,7 @@ def _attachment_transitions() -> Transitions:
 def is_unsafe(
     unique_name: str, driver: str, ready: o.Ready, taint: o.TaintOwner, in_use: tuple[str, ...]
 ) -> bool:
-    """Would a detach be forced? The node is not Ready and has no out-of-service taint, and its kubelet last
+    """A detach would be forced: the node is not Ready and has no out-of-service taint, and its kubelet last
     reported the volume in use. Without the volume's name: any volume of its driver.
     """
     prefix = f"{kinds.CSI_VOLUME}{driver}^" if driver else ""
@@ -288,9 +286,9 @@ def _seen(state: DetachState, found: o.Attachment) -> Result:
 
 
 def _forced(state: DetachState) -> tuple[DetachState, list[Event]]:
-    """No kubelet has confirmed the unmount. Who asked for the detach does not matter: the six-minute timer,
-    or a person who deleted the attachment. Without the volume's name, or while no leader watched, the kubelet
-    may have confirmed it, or it was asked for under our taint, which a person removed.
+    """No kubelet has confirmed the unmount, whoever asked for the detach: the six-minute timer, or a person.
+    Without the volume's name, or while no leader watched, the kubelet may have confirmed it, or it was asked
+    for under our taint, which a person removed.
     """
     if not state.unsafe and not state.before:
         return state, []
@@ -300,12 +298,12 @@ def _forced(state: DetachState) -> tuple[DetachState, list[Event]]:
 
 def _node_seen(state: DetachState, event: o.NodeRead, now: int) -> Result:
     unsafe = is_unsafe(state.unique_name, state.driver, event.ready, event.taint, event.volumes_in_use)
-    # The order of a taint and a detach between two leaders is unknown. Most detaches follow the taint.
+    # Between two leaders the order of taint and detach is unknown. Most detaches follow the taint.
     return replace(state, unsafe=unsafe, before=state.before and event.taint == "none"), ()
 
 
 def _watched_anew(state: DetachState, event: o.LeaderStarted, now: int) -> Result:
-    """This leader has another clock. Between the two leaders the volume may have been detached."""
+    """Between the two leaders the volume may have been detached."""
     return replace(
         state, since_ns=now, before=state.before or state.unsafe, gap=state.gap or state.tainted
     ), ()
@@ -327,7 +325,7 @@ def _say_of(before: DetachState, state: DetachState) -> Result:
 
 
 def _attachment_gone(state: DetachState, event: Event, now: int) -> Result:
-    # It may be gone before its deletionTimestamp was seen.
+    # Perhaps before its deletionTimestamp was seen.
     after, forced = _forced(state) if state.phase == "attached" else (state, [])
     gone = o.Detached(
         name=state.name,

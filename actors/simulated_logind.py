@@ -1,11 +1,9 @@
 """logind's rules, as the holder of a delay lock sees them. `simulate`, the tests' world and the demo use it.
 
-It knows neither clock nor task: its user gives it a `Timer`.
-
 A lock is a FIFO. A daemon's process and the service manager's descriptor store may hold it; it stays open
 until the last of them closes, and survives a restart of logind. On a shutdown the signal comes first. Then
-logind waits until the last lock is closed or the limit is over. The limit is read at the signal: raising it
-later moves the property, not the timer. While preparing, logind gives no lock and refuses a second shutdown.
+logind waits until the last lock is closed or the limit is over. While preparing, it gives no lock and refuses
+a second shutdown.
 """
 
 from __future__ import annotations
@@ -17,15 +15,15 @@ from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.facts import DropInsRead, LogindRead, PrepareForShutdown
 from ebbtide.events.values import ShutdownKind
 
-#: The service manager's descriptor store as a lock's holder; a daemon's process is a positive number.
+#: A lock's holder; a daemon's process is a positive number.
 STORE = 0
 
-#: logind's own default of InhibitDelayMaxSec.
+#: logind's own InhibitDelayMaxSec.
 DEFAULT_NS = 5 * NS_PER_SECOND
 
 
 class Timer(Protocol):
-    """An agenda in virtual time, or tasks under Trio's clock."""
+    """In virtual time, or under Trio's clock."""
 
     @property
     def now_ns(self) -> int:
@@ -36,7 +34,7 @@ class Timer(Protocol):
 
 
 class Note(Protocol):
-    """Takes each event of the model (`replay.sim.sim_node.WorldLog.note`)."""
+    """`replay.sim.sim_node.WorldLog.note`."""
 
     def __call__(self, what: str, *, detail: str = "", life: int = 0) -> object: ...
 
@@ -63,7 +61,7 @@ BusSignal = ShutdownSignal | OwnerChanged | Disconnected
 
 
 class InProgress(Exception):
-    """OperationInProgress: no lock while preparing."""
+    """No lock while preparing."""
 
 
 class Unreachable(Exception):
@@ -71,7 +69,7 @@ class Unreachable(Exception):
 
 
 class SimulatedLogind:
-    """One boot's logind. ``act`` starts the final unit: the machine goes down."""
+    """``act`` starts the final unit: the machine goes down."""
 
     def __init__(
         self,
@@ -87,7 +85,6 @@ class SimulatedLogind:
         self._act = act
         self.others_ns = others_ns
         self.ours_ns: int | None = None
-        #: Whether our drop-in is read last.
         self.obeys_drop_in = obeys_drop_in
         self.up = True
         self.owner = ":1.1"
@@ -109,7 +106,7 @@ class SimulatedLogind:
             raise Unreachable("logind left the bus")
 
     def inhibit(self, holder: int) -> None:
-        """Take the lock. Raises InProgress, Unreachable."""
+        """Raises InProgress, Unreachable."""
         self.check()
         if self.preparing:
             raise InProgress("OperationInProgress")
@@ -117,12 +114,12 @@ class SimulatedLogind:
         self._note("lock", life=holder)
 
     def duplicate(self, holder: int) -> None:
-        """Another descriptor for the same lock, without logind."""
+        """Works without logind."""
         if self.holders:
             self.holders[holder] = None
 
     def close(self, holder: int) -> None:
-        """One descriptor less. logind acts when the last one goes."""
+        """logind acts when the last descriptor goes."""
         if holder not in self.holders:
             return
         del self.holders[holder]
@@ -132,15 +129,12 @@ class SimulatedLogind:
                 self._go("the last lock is closed")
 
     def client_died(self, holder: int) -> None:
-        """The kernel closes what the process had open; the service manager's descriptor stays."""
+        """The service manager's descriptor stays."""
         self.subscribers.pop(holder, None)
         self.close(holder)
 
     def set_drop_in(self, ours_ns: int | None) -> None:
-        """Write our file, or remove it; `reload` makes logind read it. Raises InProgress, Unreachable.
-
-        A shutdown that has begun keeps its limit, so no file is touched in one.
-        """
+        """`reload` makes logind read it. Raises InProgress (a shutdown keeps its limit), Unreachable."""
         self.check()
         if self.preparing:
             raise InProgress("preparing")
@@ -158,7 +152,7 @@ class SimulatedLogind:
     def signal_fact(
         self, signal: ShutdownSignal, holder: int, *, kubelet_lock: bool = False
     ) -> PrepareForShutdown:
-        """As before systemd 255: the limit is read after the signal, and may have been raised by then."""
+        """As before systemd 255: the limit is read after the signal."""
         return PrepareForShutdown(
             active=signal.active,
             kind=signal.kind,
@@ -169,7 +163,7 @@ class SimulatedLogind:
         )
 
     def facts(self, others_path: str = "", *, kubelet_lock: bool = False) -> tuple[LogindRead, DropInsRead]:
-        """Properties, then files. ``others_path``: another file that sets the limit."""
+        """``others_path``: another file that sets the limit."""
         return (
             LogindRead(
                 owner=self.owner,
@@ -189,7 +183,7 @@ class SimulatedLogind:
     # --- people and systemd ------------------------------------------------------------------------
 
     def shutdown(self, kind: ShutdownKind) -> None:
-        """``systemctl poweroff`` and others; refused while one is under way."""
+        """Refused while one is under way."""
         if not self.up or self.preparing or self.acting:
             return
         self.preparing, self.kind = True, kind
@@ -214,12 +208,12 @@ class SimulatedLogind:
         self._act(self.kind)
 
     def cancel(self) -> None:
-        """``shutdown -c``: too late once the final unit has started."""
+        """Too late once the final unit has started."""
         if not self.acting:
             self.withdraw("cancelled")
 
     def withdraw(self, why: str) -> None:
-        """The shutdown does not happen: cancelled in the delay, or its final unit failed."""
+        """Cancelled in the delay, or the final unit failed."""
         if not self.preparing or not self.up:
             return
         self.preparing = self.acting = False
@@ -228,9 +222,7 @@ class SimulatedLogind:
         self._emit(ShutdownSignal(False, "unknown", self.owner))
 
     def restart(self, gap_ns: int, again: bool) -> None:
-        """logind dies and comes back: locks survive, a delay does not. ``again``: the shutdown is requested
-        again at once, as a scheduled one is.
-        """
+        """Locks survive, a delay does not. ``again``: a scheduled shutdown is requested again at once."""
         if self.acting or not self.up:
             return
         was, kind = self.preparing, self.kind
@@ -253,7 +245,7 @@ class SimulatedLogind:
         self._timer.later(gap_ns, come_back)
 
     def disconnect(self) -> None:
-        """The bus breaks every connection; logind does not notice."""
+        """Breaks every connection; logind does not notice."""
         self._note("bus-lost")
         self._emit(Disconnected())
         self.subscribers.clear()

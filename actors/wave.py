@@ -2,9 +2,9 @@
 
     new -> running -> ended
 
-A wave ends when its pods have ended, or at its deadline; each straggler's HookActor goes on. In mode api the
-wave also waits, while it has time, until the kubelet has unmounted its pods' volumes, because the drivers
-stop in a later wave (kubernetes#115148). A late pod may join a wave that has ended; it gets the time left.
+A wave ends when its pods have ended, or at its deadline; each straggler's HookActor goes on. In mode api,
+while the wave has time, it also waits until the kubelet has unmounted its pods' volumes, because the drivers
+stop in a later wave (kubernetes#115148).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ebbtide.events.base import NS_PER_SECOND, BoundedTuple, Event, order_key
 
 NAME = "WaveActor"
 
-#: Ends that were not observed: they complete no wave.
+#: They complete no wave.
 UNSEEN_OUTCOMES: tuple[d.PodOutcome, ...] = ("failed", "unknown")
 
 # --- the state ---------------------------------------------------------------------------------
@@ -31,10 +31,10 @@ _OPEN, _ENDED = 0, 1
 
 
 class PodChecklist(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Which pods belong to a wave or a plan, and which have ended.
+    """The pods of a wave or a plan, and which have ended.
 
-    ``places`` maps each UID to its byte in ``ended``, in order. Marking a pod copies a byte per pod instead
-    of a dict, which keeps the cost of a shutdown linear.
+    ``places`` maps each UID to its byte in ``ended``. Marking a pod copies a byte per pod instead of a dict,
+    which keeps a shutdown's cost linear.
     """
 
     places: dict[kinds.Uid, int] = {}
@@ -66,7 +66,7 @@ class PodChecklist(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
         return self.ended.count(_OPEN)
 
     def missing(self) -> Iterator[str]:
-        """The open pods, in order."""
+        """In order."""
         return (uid for uid, at in self.places.items() if self.ended[at] == _OPEN)
 
 
@@ -117,7 +117,6 @@ def _transitions() -> Transitions:
             (d.CancelOrder,)),
         ignored("running ended", d.WaveStarted),
         ignored("ended", f.Tick, d.PodsEnded, d.ShutdownCancelled),
-        # A wave's first event is its `WaveStarted`.
         ignored("new", d.PodPlanned, d.PodEnded, f.VolumesUnmounted, f.OrderEnded, d.HandedOver, f.Tick,
                 d.PodsEnded,
                 d.DeadlineMoved, d.ShutdownCancelled),
@@ -129,7 +128,7 @@ def _transitions() -> Transitions:
 
 
 def _started(state: WaveState, event: d.WaveStarted, now: int) -> Result:
-    """Stop all pods at once. The deadline in the order's key makes it unique to this shutdown."""
+    """The deadline makes the order's key unique to this shutdown."""
     state = WaveState(
         wave=event.wave,
         deadline_ns=event.deadline_ns,
@@ -146,7 +145,7 @@ def _started(state: WaveState, event: d.WaveStarted, now: int) -> Result:
         key = order_key(NAME, "unmount", str(event.wave), event.deadline_ns)
         order = d.AwaitUnmounts(key=key, uids=mounted, timeout_ns=event.deadline_ns - now)
         return replace(state, mounted=mounted, unmount_key=key), [*begun, order]
-    # A wave without time still stops its pods. The next wave begins in the same step.
+    # A wave without time still stops its pods.
     state, ended = _overrun(state, event, now)
     return state, [*begun, *ended]
 
@@ -203,7 +202,7 @@ def _cancel_unmounts(state: WaveState) -> list[Event]:
 
 
 def _unmounts_ended(state: WaveState, event: f.OrderEnded, now: int) -> Result:
-    """Without the order no component reports the volumes, so do not wait for them."""
+    """No component reports the volumes any more."""
     # A time-out is the wave's own deadline; `_overrun` names the mounted volumes.
     if event.key != state.unmount_key or event.result == "timed-out":
         return state, ()
@@ -214,7 +213,6 @@ def _unmounts_ended(state: WaveState, event: f.OrderEnded, now: int) -> Result:
 
 
 def _then_complete(note: Handler) -> Handler:
-    """Run ``note``, then end the wave unless a pod or a volume is left to wait for."""
 
     def handle(state: WaveState, event: Event, now: int) -> Result:
         state, decisions = note(state, event, now)
@@ -234,7 +232,7 @@ def _overrun(state: WaveState, event: Event, now: int) -> Result:
 
 
 def _deadline_moved(state: WaveState, event: d.DeadlineMoved, now: int) -> Result:
-    # Only ever sooner, because the later waves need the time.
+    # Only sooner: the later waves need the time.
     deadline_ns = min(state.deadline_ns, event.deadline_ns)
     return replace(state, deadline_ns=deadline_ns, kill_by_ns=event.kill_by_ns), ()
 

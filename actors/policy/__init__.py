@@ -1,5 +1,5 @@
 """Pure rules: who is ended when, with how much time, and what a start does about the past.
 
-No actor state, no events handled, no I/O: integers and values in, integers and values out. The actors, the
-``plan`` command and every what-if call the same functions.
+Integers and values in, integers and values out. The actors, the ``plan`` command and every what-if call the
+same functions.
 """

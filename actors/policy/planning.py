@@ -1,7 +1,6 @@
 """The plan for people: its waves, and a warning for every cut, with the pod and the cure.
 
-``plan`` and the shutdown use the same waves (`actors.policy.grace_periods`). A rule is about the whole plan
-or about one pod, and yields (code, message).
+``plan`` and the shutdown use the same waves (`actors.policy.grace_periods`).
 """
 
 from __future__ import annotations
@@ -27,18 +26,18 @@ from ebbtide.events.values import Budget, Period, PlannedWave, Pod, TerminationM
 
 
 class Plan(Value):
-    """``waves`` are in the order in which they run, empty ones included. ``enabled`` False: graceful shutdown
-    is off, without waves. ``grant_seconds`` None: logind's limit is unknown, and cuts no period.
-    ``override_needed``: the grant does not cover request and reserve.
+    """``waves`` are in the order in which they run, empty ones included. ``enabled`` False: without waves.
+    ``grant_seconds`` None: logind's limit is unknown, and cuts no period. ``override_needed``: the grant does
+    not cover request and reserve.
     """
 
     enabled: bool
     requested_seconds: int = 0
     grant_seconds: int | None = None
     budget_seconds: int = 0
-    #: The exact budget: min(grant, requested), in nanoseconds.
+    #: The exact budget.
     budget_ns: int = 0
-    #: The last SIGKILL, since the signal: no pod gets more.
+    #: Since the signal: no pod gets more.
     last_kill_ns: int = 0
     reserve_seconds: int = 0
     override_needed: bool = False
@@ -49,7 +48,7 @@ class Plan(Value):
 
 
 def usable_budget_ns(periods: Sequence[Period], grant_ns: int | None) -> int:
-    """min(grant, sum of the configured periods), counted from the signal; never negative."""
+    """Counted from the signal; never negative."""
     requested_ns = requested_seconds(periods) * NS_PER_SECOND
     return requested_ns if grant_ns is None else max(0, min(grant_ns, requested_ns))
 
@@ -65,9 +64,8 @@ def make_plan(
     now_ns: int = 0,
     means: TerminationMode = "",
 ) -> Plan:
-    """``periods``: effective ones (`effective_periods`); none: switched off. ``budget`` changes no number,
-    but warnings: under ``elastic`` a wave may get more time. ``sleep_action`` False: sleep hooks have no
-    effect. ``now_ns``: for deletions.
+    """``periods``: `effective_periods`. Under ``elastic`` a wave may get more time, so ``budget`` changes
+    warnings. ``sleep_action`` False: sleep hooks have no effect. ``now_ns``: for deletions.
     """
     needed_ns = requested_seconds(periods) * NS_PER_SECOND + reserve_ns
     times = shutdown_times(periods, now_ns, needed_ns if grant_ns is None else max(0, grant_ns), reserve_ns)
@@ -106,7 +104,7 @@ def make_plan(
     )
 
 
-#: (code, message). Codes stay; messages are for people.
+#: Code and message. Codes stay; messages are for people.
 PlanWarning = tuple[str, str]
 
 #: Names in one message, before it counts the rest.
@@ -138,11 +136,11 @@ class PlanContext(NamedTuple):
 
 
 def explain_plan(plan: PlanContext) -> list[tuple[PlanWarning, str]]:
-    """All warnings, each with its pod's label: first about the whole plan (empty), then pod by pod."""
+    """Each with its pod's label: first about the whole plan (empty), then pod by pod."""
     if not plan.periods:
         off = "graceful shutdown is off: set shutdownGracePeriod, and leave its gate on"
         return [(("disabled", off), "")]
-    # The grant first: it causes most warnings about single pods.
+    # The grant first: it causes most warnings about pods.
     whole = [(warning, "") for rule in PLAN_RULES for warning in rule(plan)]
     single = [
         (warning, placed.pod.label)

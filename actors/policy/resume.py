@@ -1,13 +1,11 @@
-"""The resume table: what a starting daemon does about the shutdown that its journal ends with, and how that
-boot ended.
+"""What a starting daemon does about the shutdown that its journal ends with, and how that boot ended.
 
 A start knows five things: the state of the journal's last episode, logind's ``PreparingForShutdown``, whether
 boot and userspace are the same (a soft reboot keeps the boot id and changes the userspace), and whether the
-service manager handed the lock back. Every combination has exactly one row; a test proves it:
+service manager handed the lock back. Every combination has exactly one row; a test proves it.
 
-1. An episode survives its daemon, never its userspace: in another one it is closed. 2. Complete means that
-the release was ordered durably. 3. *Unknown* counts as "no change": an open shutdown goes on, and no new one
-begins.
+An episode survives its daemon, never its userspace. Complete means that the release was ordered durably.
+*Unknown* counts as "no change": an open shutdown goes on, and no new one begins.
 """
 
 from __future__ import annotations
@@ -21,25 +19,25 @@ from ebbtide.events.values import BootEnding, BootEndReason
 
 LastEpisode = Literal["none", "open", "released", "closed"]
 ResumeAction = Literal[
-    # No shutdown is on, and none is left over: arm.
+    # No shutdown is on, and none is left over.
     "fresh",
-    # A shutdown is on, and its begin is not on record: open an episode.
+    # A shutdown is on, and its begin is not on record.
     "begin",
-    # Our shutdown is still on: go on where it stopped. The downtime counts.
+    # Our shutdown is still on, and the downtime counts.
     "resume",
-    # Our shutdown was cancelled while no daemon ran: honour it now.
+    # Our shutdown was cancelled while no daemon ran.
     "cancelled-while-away",
-    # The machine went down before the release. With "begin": another shutdown is on already.
+    # The machine went down before the release; with "begin" another shutdown is on already.
     "close-truncated",
     "close-truncated-and-begin",
     # The machine went down after the release.
     "close-complete",
     "close-complete-and-begin",
-    # Released, but the machine stayed up: restore everything and arm.
+    # Released, but the machine stayed up.
     "did-not-go-down",
-    # The release was ordered, but the lock came back: release it again.
+    # The release was ordered, but the lock came back.
     "release-again",
-    # Released, and still going down: only watch.
+    # Released, and still going down.
     "wait",
 ]
 
@@ -48,7 +46,7 @@ ANY = "*"
 
 
 class FoundAtStart(NamedTuple):
-    """What a start finds. ``preparing`` is None when logind could not be read."""
+    """``preparing`` is None when logind could not be read."""
 
     last: LastEpisode
     preparing: bool | None
@@ -58,7 +56,7 @@ class FoundAtStart(NamedTuple):
 
 
 class ResumeRow(NamedTuple):
-    """One row of the table. A cell is a value, several joined by ``|``, or `ANY`."""
+    """A cell is a value, several joined by ``|``, or `ANY`."""
 
     last: str
     preparing: str
@@ -91,7 +89,7 @@ _PREPARING = {True: "yes", False: "no", None: "unknown"}
 
 
 def matching_rows(found: FoundAtStart) -> tuple[ResumeRow, ...]:
-    """All matching rows: exactly one, or the table is wrong."""
+    """One, or the table is wrong."""
     words = (
         found.last,
         _PREPARING[found.preparing],
@@ -99,7 +97,6 @@ def matching_rows(found: FoundAtStart) -> tuple[ResumeRow, ...]:
         "same" if found.same_userspace else "other",
         "inherited" if found.lock_inherited else "absent",
     )
-    # All, so that a test can prove that there is one.
     return tuple(row for row in RESUME_TABLE if all(map(_fits, row[: len(words)], words)))
 
 
@@ -115,13 +112,12 @@ def _fits(cell: str, word: str) -> bool:
 
 # --- how the last boot ended --------------------------------------------------------------------
 
-# Only the machine's records show whether it went down in order, by force or by a crash. A missing record is
-# no proof; without any the ending is ``unknown``.
+# Only the machine's records show how it went down. A missing record is no proof.
 
 
 class EndedBoot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A boot as its journal ends. ``enabled`` and ``armed`` None: unknown. ``overtime``: its shutdown began
-    with our own stop. ``left``: the daemon had been stopped before it.
+    """``enabled`` and ``armed`` None: unknown. ``overtime``: its shutdown began with our own stop. ``left``:
+    the daemon had been stopped before it.
     """
 
     boot_id: str
@@ -145,7 +141,7 @@ def boot_end(ended: EndedBoot, read: LastBootRead) -> BootEnd:
     )
     crashed = _crashed(read, by_software=by_software)
     if ended.last == "released":
-        # Whatever came after the release: the pods had ended.
+        # The pods had ended.
         return BootEnd("graceful", crashed or ("bypassed" if ended.overtime else ""))
     if ended.last == "open":
         ending: BootEnding = "cut-short" if ended.wave >= 0 else "never-begun"
@@ -160,7 +156,6 @@ def boot_end(ended: EndedBoot, read: LastBootRead) -> BootEnd:
         return BootEnd("abrupt", crashed)
     unprotected = _unprotected(ended)
     if by_software:
-        # Was there a lock to bypass?
         known = ended.armed is not None
         return BootEnd("never-begun", unprotected or ("bypassed" if known else ""))
     if "no-shutdown" in (read.wtmp, read.journal):
@@ -176,7 +171,7 @@ def _crashed(read: LastBootRead, *, by_software: bool) -> BootEndReason:
 
 
 def _unprotected(ended: EndedBoot) -> BootEndReason:
-    """Why no shutdown could have begun; empty: one could."""
+    """Why no shutdown could have begun."""
     # In this order: a daemon that is switched off is not armed either.
     if ended.enabled is False:
         return "not-configured"

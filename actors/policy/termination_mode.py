@@ -1,7 +1,7 @@
 """The termination mode: who ends a shutdown's pods.
 
-One table: the wanted mode, and the parts that answer. If the kubelet shuts its pods down by itself, Ebbtide
-only observes. A mode that is not possible falls back to the other one.
+If the kubelet shuts its pods down by itself, Ebbtide only observes. A mode that is not possible falls back to
+the other one.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from typing import NamedTuple
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.values import ShutdownKind, TerminationMode
 
-#: Modes of a Kubernetes node. In mode process the pods are our own processes.
+#: In mode process the pods are our own processes.
 NODE_MODES = ("auto", "api", "cri", "observe")
 
-#: After these the pods should move. After any other kind the same pods come back here.
+#: After these the pods should move. After others the same pods come back here.
 GOING_FOR_GOOD: tuple[ShutdownKind, ...] = ("poweroff", "halt")
 
 MODE_BY_KIND: dict[ShutdownKind, TerminationMode] = dict.fromkeys(GOING_FOR_GOOD, "api")
 
-#: A kubelet without a health endpoint may leave a deleted pod alone for this time, however short the pod's
-#: grace. It acts within some hundred milliseconds, beside a hundred others within a second.
+#: A kubelet without a health endpoint may leave a deleted pod alone for this time, however short its grace.
+#: It acts within some hundred milliseconds, beside a hundred others within a second.
 SIGN_NS = 2 * NS_PER_SECOND
 
 KUBELET_LOCK_REASON = "the kubelet's own graceful shutdown holds a lock"
 
 
 class NodeHealth(NamedTuple):
-    """What works; None: not known yet. ``stoppable``: the kubelet, without the runtime. ``healthy``: as the
-    kubelet reports. ``api_unheard``: the API server has not been asked yet.
+    """None: not known yet. ``stoppable``: the kubelet, without the runtime. ``healthy``: as the kubelet
+    reports. ``api_unheard``: the API server has not been asked yet.
     """
 
     kubelet: bool | None
@@ -46,7 +46,7 @@ class ModeChoice(NamedTuple):
 
 
 def pods_come_back(kind: ShutdownKind) -> bool:
-    """Do this node's pods start again here? Unknown counts as yes: no status may end such a pod."""
+    """Unknown counts as yes: no status may end such a pod."""
     return kind not in GOING_FOR_GOOD
 
 
@@ -59,10 +59,8 @@ def choose_mode(
     *,
     starved: bool = False,
 ) -> ModeChoice:
-    """The means of a shutdown of ``kind`` in one of `NODE_MODES`. ``wanted``: the configuration, by kind.
-
-    ``starved``: the grant leaves a wave without any time. Then only the order is left to keep, and deletes
-    that go out together keep none.
+    """``mode`` is one of `NODE_MODES`, ``wanted`` the configuration by kind. ``starved``: the grant leaves a
+    wave without time. Then only the order is left to keep, and deletes that go out together keep none.
     """
     if mode == "observe":
         return ModeChoice("observe", "mode observe")
@@ -72,12 +70,12 @@ def choose_mode(
     by_kind = f"a shutdown of kind {kind}" if mode == "auto" else f"mode {mode}"
     means = (wanted.get(kind) or MODE_BY_KIND.get(kind, "cri")) if mode == "auto" else mode
     if means == "api":
-        # In this order, since the record has one reason: the impossible before the unwise.
+        # The record has one reason: the impossible before the unwise.
         lacking = _lacking_for_api(health) or ("a wave has no time under the grant" if starved else "")
         if lacking:
             return ModeChoice("cri", f"{by_kind} wants api, but {lacking}")
         return ModeChoice("api", by_kind)
-    # A running kubelet starts again what Ebbtide stops, so the kubelet has to be stopped first.
+    # A running kubelet starts again what Ebbtide stops.
     lacking = "" if health.stoppable else "the kubelet cannot be stopped without its container runtime"
     if health.runtime is False:
         lacking = "the container runtime does not answer"
@@ -87,7 +85,7 @@ def choose_mode(
 
 
 def _lacking_for_api(health: NodeHealth) -> str:
-    """Deletes need an API server and a kubelet. Unknown counts as no."""
+    """Unknown counts as no."""
     if health.api_unheard:
         return "it is not known yet whether the API server answers"
     if not health.api:
