@@ -36,10 +36,7 @@ LAST = "last"
 
 
 class NoSuchShutdown(LookupError):
-    """The journal has no shutdown of this name: ask for ``last``, ``-1``, ``-2``, … or an id.
-
-    ``count``: how many it has.
-    """
+    """None of the journal's ``count`` shutdowns has this name: use ``last``, ``-1``, ``-2``, … or an id."""
 
     def __init__(self, text: str, count: int) -> None:
         super().__init__(text)
@@ -47,8 +44,6 @@ class NoSuchShutdown(LookupError):
 
 
 class HasShutdownId(Protocol):
-    """A value with a shutdown's id."""
-
     @property
     def id(self) -> str: ...
 
@@ -61,16 +56,16 @@ BEGIN_LENGTH_MIN = 4
 
 
 def pick(found: Iterable[HasShutdownIdT], name: str, kind: str = "shutdown") -> HasShutdownIdT:
-    """By ``last``, ``-1``, ``-2``, … or an id: its unique begin, or the number behind the dash, is enough.
+    """By ``last``, ``-1``, ``-2``, … or an id: its unique begin, or the number after the dash, is enough.
 
-    ``kind`` names them in the error. Raises NoSuchShutdown with their count.
+    ``kind``: for the error. Raises NoSuchShutdown.
     """
     digits = name.removeprefix("-")
     back = 1 if name == LAST else 0
-    # Ten digits and more may overflow a queue's length; no journal has so many.
+    # Ten digits may overflow a queue's length.
     if digits != name and digits.isascii() and digits.isdecimal() and len(digits) < 10:
         back = int(digits)
-    # An id may match the first of many, and ``-3`` is known only at the end: one pass serves both.
+    # One pass: an id may match the first of many, ``-3`` only at the end.
     latest: deque[HasShutdownIdT] = deque(maxlen=back or 1)
     count, alike = 0, list[HasShutdownIdT]()
     for each in found:
@@ -97,25 +92,23 @@ _BLANK_PAYLOAD = codec.encode_event(Tick())
 
 
 class NoJournal(LookupError):
-    """None, or several: name the directory of the ``.ebj`` files, a packed journal, or more of the id."""
+    """None, or several: name the folder of the ``.ebj`` files, a packed journal, or more of the id."""
 
 
 class Unreadable(Event, frozen=True, kw_only=True, gc=False):
-    """In place of an event of another version, or of a damaged one.
-
-    ``data``: its payload as plain values, or hexadecimal digits.
+    """Replaces a damaged event, or another version's. ``data``: its payload as plain values, or hexadecimal
+    digits.
     """
 
     tag: str
     data: Any
 
 
-#: The epoch of a journal's wall clock.
 _UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def utc(wall_ns: int) -> datetime:
-    """Nanoseconds since 1970 as an aware time in UTC, cut to a datetime's microseconds."""
+    """Nanoseconds since 1970 as a time in UTC, cut to microseconds."""
     return _UNIX_EPOCH + timedelta(microseconds=wall_ns // 1000)
 
 
@@ -140,11 +133,10 @@ class JournalEpisode(Generic[AccountT]):
 
     @property
     def started(self) -> datetime:
-        """When it began, by the wall clock, in UTC."""
         return utc(self.account.started_wall_ns)
 
     def at(self, moment_ns: int) -> datetime:
-        """``moment_ns``: nanoseconds since its begin."""
+        """``moment_ns``: since its begin."""
         return utc(self.account.started_wall_ns + moment_ns)
 
     def records(self) -> Iterator[Record]:
@@ -152,7 +144,7 @@ class JournalEpisode(Generic[AccountT]):
         return map(readable, self.raw())
 
     def raw(self) -> Iterator[codec.RawRecord]:
-        """Its records with their payloads still encoded."""
+        """Its records with encoded payloads."""
         for raw in self.journal.history().raw():
             # Months of other shutdowns may follow.
             if raw.seq > self.account.last_seq:
@@ -175,13 +167,13 @@ class Outage(JournalEpisode["OutageRecord"]):
 
 
 class Journal:
-    """A journal by its locations. Each reading starts anew, so the journal may grow.
+    """Each reading starts anew, so the journal may grow.
 
-    ``boot_id``: the reader's. With it a shutdown of another boot counts as cut short, not as running.
+    ``boot_id``: the reader's. With it another boot's shutdown counts as cut short, not as running.
     """
 
     def __init__(self, sources: Sequence[Source], *, journal: str = "", boot_id: str | None = None) -> None:
-        """Raises NoJournal, and OSError where a location cannot be listed."""
+        """Raises NoJournal, and OSError for a location."""
         self._sources = tuple(sources)
         self._journal = journal
         self._boot_id = boot_id
@@ -198,30 +190,29 @@ class Journal:
 
     @property
     def id(self) -> str:
-        """32 hexadecimal digits, random; a shutdown's id begins with the first eight."""
+        """32 hexadecimal digits; a shutdown's id begins with the first eight."""
         return self._id.hex()
 
     @property
     def verdict(self) -> Verdict:
-        """Whether it is intact, and its usable part; reads it to the end, once."""
+        """Its damage, and its usable part. Reads to the end, once."""
         if self._verdict is None:
             self._verdict = self.history().read()
         return self._verdict
 
     def history(self, *, from_checkpoint: bool = False, logics: Collection[str] | None = None) -> History:
-        """The records from the journal's own reader (`events.reader`)."""
         return History(self._sources, journal=self._journal, from_checkpoint=from_checkpoint, logics=logics)
 
     def records(self) -> Iterator[Record]:
-        """Every event in order. An `Unreadable` replaces an unreadable one."""
+        """An `Unreadable` replaces an unreadable event."""
         return map(readable, self.history().raw())
 
     def shutdown_records(self) -> Iterator[ShutdownRecord]:
-        """Oldest first, made while the journal is read."""
-        # Not above: most uses of a journal need no record.
+        """Oldest first."""
+        # Not above: most uses need no record.
         from ebbtide.events.record.episodes import shutdown_records
 
-        # A full read has the verdict as well; after a partial one `verdict` reads again.
+        # Only a full read has the verdict.
         history = self.history()
         yield from shutdown_records(history, boot_id=self._boot_id)
         self._verdict = history.verdict
@@ -235,7 +226,7 @@ class Journal:
         return pick(self.shutdowns(), name)
 
     def outage_records(self) -> Iterator[OutageRecord]:
-        """The same for a journal of outages; other journals have none."""
+        """As `shutdown_records`; only a journal of outages has some."""
         from ebbtide.events.record.episodes import outage_records
 
         history = self.history()
@@ -243,11 +234,11 @@ class Journal:
         self._verdict = history.verdict
 
     def outages(self) -> Iterator[Outage]:
-        """Oldest first, made while the journal is read."""
+        """As `shutdowns`."""
         return (Outage(self, account) for account in self.outage_records())
 
     def outage(self, name: str = LAST) -> Outage:
-        """``last``, ``-1``, ``-2``, … or an id. Raises NoSuchShutdown."""
+        """As `shutdown`."""
         return pick(self.outages(), name, "outage")
 
     def __repr__(self) -> str:
@@ -260,7 +251,7 @@ def readable(raw: codec.RawRecord) -> Record:
     try:
         return codec.decode_record(raw)
     except (codec.UnknownType, codec.BadPayload):
-        # The rest of the record is whole, with its time and its author.
+        # The rest of the record is whole.
         event = Unreadable(tag=raw.tag, data=codec.plain_payload(raw.payload))
         blank = raw._replace(tag=Tick.__name__, payload=_BLANK_PAYLOAD)
         return replace(codec.decode_record(blank), event=event)
@@ -272,10 +263,10 @@ def open_journal(
     *,
     boot_id: str | None = None,
 ) -> Journal:
-    """A journal from its directory or packed file, or from several: a failing disk may have spread it.
+    """A journal from its folder or packed file, or from several: a failing disk may have spread it.
 
-    ``journal`` chooses among the journals in one place by the begin of an id (default: the newest). Raises
-    NoJournal, events.pack.NotPacked, OSError.
+    ``journal``: the begin of an id, if the place has several (default: the newest). Raises NoJournal,
+    events.pack.NotPacked, OSError.
     """
     from ebbtide.events.pack import source_at
 

@@ -1,8 +1,8 @@
-"""A journal without names: the facts under pseudonyms, and everything decided anew from them.
+"""A journal without names: its facts with pseudonyms, and everything decided anew from them.
 
-The type of each field says what its texts name (`events.kinds`). Then the logic runs again, so that keys of
-orders and sentences have the pseudonyms too, and the result verifies. Every record keeps its number, its
-times and its cause; the journal's id and all hashes are new.
+Each field's type says what its texts name (`events.kinds`). The logic runs again, so order keys and sentences
+have the pseudonyms too, and the result verifies. Every record keeps its number, times and cause; the
+journal's id and all hashes are new.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ _ID_BYTES = 16
 
 
 class NoBegin(Exception):
-    """The journal does not begin with a checkpoint, so its first record cannot be executed."""
+    """The journal does not begin with a checkpoint: its first record cannot be executed."""
 
 
 class Diverged(Exception):
-    """The original does not replay. See ``replay verify``."""
+    """The original does not replay (``replay verify``)."""
 
     def __init__(self, divergence: Divergence) -> None:
         super().__init__(f"it diverges at record {divergence.seq}")
@@ -57,16 +57,16 @@ class Diverged(Exception):
 
 
 class Written(NamedTuple):
-    """A piece of a segment, in order."""
+    """A piece of a segment."""
 
     name: str
     data: bytes
 
 
 def redact(history: History, names: Pseudonyms) -> Iterator[Written]:
-    """The new journal's files in pieces. Reads ``history`` four times.
+    """The new journal's files in pieces, in order. Reads ``history`` four times.
 
-    Raises Diverged and NoBegin before the first piece, events.codec.UnknownType and BadPayload, and OSError.
+    Raises Diverged and NoBegin before the first piece, UnknownType and BadPayload (events.codec), OSError.
     """
     result = verify(history)
     if result.divergence is not None:
@@ -76,7 +76,7 @@ def redact(history: History, names: Pseudonyms) -> Iterator[Written]:
     if result.failure is not None:
         raise result.failure
     statement = _statement(history)
-    # Learn every name, so that no pseudonym equals one. Decisions have no other names than the facts and the
+    # Learn every name first, so that no pseudonym equals one. Decisions have only names of facts and of the
     # first checkpoint.
     first = True
     for batch in history.batches():
@@ -98,7 +98,7 @@ def redact(history: History, names: Pseudonyms) -> Iterator[Written]:
 def _statement(history: History) -> base.RedactedFrom:
     traces = {episode.first_seq: episode.trace_id for episode in episodes(history)}
     end = history.verdict.end
-    # The chain hash of the last record of a whole step, where the copy ends: it proves the copy's original.
+    # The chain hash of the last whole step, where the copy ends: it proves the copy's original.
     head = b""
     for batch in history.batches():
         head = batch.records[-1].hash
@@ -131,7 +131,7 @@ def _state(mark: base.Checkpoint, seq: int, names: Pseudonyms) -> System:
     return pseudonymized
 
 
-# A generator of its own: `redact` must raise before the first piece.
+# A separate generator, because `redact` must raise before the first piece.
 def _copy(history: History, names: Pseudonyms, statement: base.RedactedFrom) -> Iterator[Written]:
     head = bytes.fromhex(statement.journal_id) + bytes.fromhex(statement.head)
     journal_id = hashlib.sha256(_DOMAIN + head).digest()[:_ID_BYTES]
@@ -145,7 +145,7 @@ def _copy(history: History, names: Pseudonyms, statement: base.RedactedFrom) -> 
 
 
 class _SegmentWriter:
-    """Executes and writes. ``_step`` has the rest of the current step."""
+    """``_step``: the rest of the current step."""
 
     def __init__(self, names: Pseudonyms, statement: base.RedactedFrom) -> None:
         self._names, self._statement = names, statement
@@ -154,10 +154,10 @@ class _SegmentWriter:
         self._step: deque[base.Record] = deque()
 
     def begin(self, header: Header, seq: int, journal_id: bytes) -> Iterator[Written]:
-        """A segment for each of the original's: their anchors display the times."""
+        """For each segment of the original: its anchor displays the times."""
         identity = _identity(header.identity, self._names)
         if self._chain is None:
-            # An original without its first segments has a copy without them.
+            # The copy lacks the same first segments as the original.
             number = max(header.segment, 2 if seq > 1 else 1)
             before = Link(number - 1, 0, seq - 1) if seq > 1 else Link()
             self._chain = Chain(identity, WriterStart(journal_id, before, number))
@@ -171,7 +171,7 @@ class _SegmentWriter:
         return Written(segment_file_name(item.end.segment, self._chain.journal_id), item.data)
 
     def _record(self, raw: RawRecord) -> base.Record:
-        # Read only a step's fact: the logic makes as many decisions as before, because the original replays.
+        # Read only a step's fact: the original replays, so the logic makes as many decisions.
         if self._step:
             return self._step.popleft()
         event = decode_event(raw.tag, raw.payload)
@@ -180,7 +180,7 @@ class _SegmentWriter:
             stamp = base.Stamp(raw.mono_ns, raw.wall_ns)
             self._step.extend(self._system.step(self._names.pseudonymized(event), stamp))
             return self._step.popleft()
-        # Take over only the first checkpoint, which names the original. Others come from the new states.
+        # Only the first checkpoint, which names the original, is taken over.
         if self._system is None:
             self._system = _state(event, raw.seq, self._names)
             mark = msgspec.structs.replace(take_checkpoint(self._system), redacted=self._statement)
@@ -199,8 +199,8 @@ class _SegmentWriter:
         )
 
 
-# Pseudonyms are numbered in the order of the names. The copy has no key and no hash of a name; the map lives
-# as long as the process.
+# Pseudonyms are numbered in the order of the names: the copy has no key and no hash of a name. The map ends
+# with the process.
 
 #: Messages without a name.
 PLAIN_MESSAGES = re.compile(
@@ -211,17 +211,17 @@ PLAIN_MESSAGES = re.compile(
 #: A Kubernetes Event on the Node repeats the decision's text.
 OUTAGE_WAITS = OutageWaits.template.removesuffix("{self.reason}")
 
-#: An origin of a setting that is no place in a file.
+#: A setting's origin that is no place in a file.
 DEFAULT_NAMESPACE = "default"
 
-#: An actor's name for an order, in its key.
+#: In an order's key.
 _ORDER_WORD = re.compile(r"[a-z-]+")
 
-#: A user that is no person: root.
+#: root is no person.
 ROOT_UID = 0
 PERSONS_FROM = 60_001
 
-#: ``~`` is in no name of Kubernetes, so that a pseudonym is easy to see.
+#: No name of Kubernetes has a ``~``: pseudonyms are easy to see.
 _FORMS: dict[str, str] = {
     "uid": "eeeeeeee-0000-4000-8000-{:012x}",
     "namespace": "ns~{}",
@@ -241,7 +241,7 @@ _FORMS: dict[str, str] = {
     "message": "message~{}",
 }
 
-#: Words of this program and of Kubernetes in events. Anything else in their place is a message.
+#: Of this program and of Kubernetes. Any other text in their place is a message.
 WORDS: Mapping[str, None] = dict.fromkeys(
     (
         "",
@@ -267,30 +267,29 @@ WORDS: Mapping[str, None] = dict.fromkeys(
     )
 )
 
-#: Kinds of workloads in every cluster: another one names an operator, and so perhaps its user.
+#: In every cluster. Another kind names an operator, and so perhaps its user.
 WORKLOAD_KINDS = (
     *("ReplicaSet", "Deployment", "StatefulSet", "DaemonSet", "Job", "CronJob"),
     *("ReplicationController", "Node", "Pod"),
 )
 
-#: Common names of the kubelet's unit.
 KUBELET_UNITS = ("", "kubelet.service", "k3s.service", "k3s-agent.service", "rke2-server.service")
 
-#: An image may ask for any text as its stop signal.
+#: An image may have any text as its stop signal.
 _SIGNAL_NAMES = (
     "ABRT|ALRM|BUS|CHLD|CLD|CONT|FPE|HUP|ILL|INT|IO|IOT|KILL|PIPE|POLL|PROF|PWR|QUIT|SEGV|STKFLT|STOP|SYS"
     r"|TERM|TRAP|TSTP|TTIN|TTOU|URG|USR1|USR2|VTALRM|WINCH|XCPU|XFSZ|RTMIN(\+\d\d?)?|RTMAX(-\d\d?)?|\d\d?"
 )
 _SIGNAL = re.compile(rf"|(SIG)?({_SIGNAL_NAMES})", re.IGNORECASE)
 
-#: The kept part of other texts, by kind: a unique bus name is a number, and a version's part behind the plus
-#: may name its builder.
+#: Texts that stay, by kind. A unique bus name is a number. A version's part after the plus may name its
+#: builder.
 _KEPT_FORMS: dict[str, re.Pattern[str]] = {
     "signal": _SIGNAL,
     "version": re.compile(r"|\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?"),
     "bus name": re.compile(r"|:\d+\.\d+|embedded|simulated"),
     "revision": re.compile(r"\d*"),
-    # The id of a journal, or of a trace.
+    # A journal's or a trace's id.
     "hash": re.compile(r"|[0-9a-f]{32}"),
     "kernel symbol": re.compile(r"[a-z0-9_.]{0,128}"),
     "field": re.compile(r"[a-z][A-Za-z.]*"),
@@ -301,7 +300,7 @@ _type_info = cache(inspect.type_info)
 
 
 class Pseudonyms:
-    """``learning``: returns values unchanged, and remembers them."""
+    """While ``learning`` it remembers names, and returns values unchanged."""
 
     def __init__(self) -> None:
         self.learning = True
@@ -325,11 +324,10 @@ class Pseudonyms:
         }
 
     def replace(self) -> None:
-        """All names are known: return pseudonyms from here on."""
+        """All names are known: return pseudonyms from now on."""
         self.learning = False
 
     def of(self, form: str, text: str) -> str:
-        """The pseudonym of a name; empty stays empty."""
         made = self._made[form]
         if not text:
             return text
@@ -342,21 +340,20 @@ class Pseudonyms:
         return text if self.learning else made[text]
 
     def originals(self) -> list[str]:
-        """Every text that has a pseudonym."""
         return [text for made in self._made.values() for text in made]
 
     def text(self, names: str, text: str) -> str:
-        """A text of this kind (`events.kinds`), with the names in it replaced."""
+        """``names``: the text's kind (`events.kinds`)."""
         special = self._special.get(names)
         return self.of(names, text) if special is None else special(text)
 
     def pseudonymized(self, value: Any) -> Any:
-        """A Struct, with the texts in it replaced."""
+        """A Struct with its texts replaced."""
         kind: Any = type(value)
         return self._replaced(value, _type_info(kind))
 
     def _replaced(self, value: Any, kind: inspect.Type, names: str = "message") -> Any:
-        """``names``: what the texts of this type name, unless its parts say more."""
+        """``names``: the kind of its texts, unless its parts have another."""
         match kind:
             case inspect.Metadata(inner, extra={"names": str(names)}):
                 if names == "dropped":
@@ -402,14 +399,13 @@ class Pseudonyms:
         return f"{self.of('path', path)}:{line}" if colon and line.isdecimal() else self.of("path", text)
 
     def _source(self, text: str) -> str:
-        """A proof's source and its name."""
         source, space, name = text.partition(" ")
         if source not in get_args(Source):
             return self.of("message", text)
         return f"{source}{space}{self.text('message', name)}"
 
     def _uid(self, text: str) -> str:
-        """Firmwares' defaults and public clouds' schemes decide. A source may give the Node's name."""
+        """Firmwares' defaults and clouds' schemes change decisions. A source may give the Node's name."""
         if text in self._made["node"]:
             return self.of("node", text)
         scheme = text.partition("://")[0]
@@ -423,14 +419,14 @@ class Pseudonyms:
         return text if PLAIN_MESSAGES.fullmatch(text) else self.of("message", text)
 
     def _outage_waits(self, text: str) -> str:
-        """The core's own sentences stay; an edge's error behind `BRAKE_SAYS` does not."""
+        """The core's own sentences stay; an edge's error after `BRAKE_SAYS` does not."""
         if not text.startswith(BRAKE_SAYS):
             return text if text in (*WAITS, *UNPROVED.values()) else self.of("message", text)
         reason = text.removeprefix(BRAKE_SAYS)
         return f"{BRAKE_SAYS}{self._kept_form(REFUSAL, reason)}"
 
     def _volume_in_use(self, text: str) -> str:
-        """Decisions depend on its kind and on its driver."""
+        """Decisions depend on its kind and driver."""
         if not text.startswith(CSI_VOLUME):
             return self.of("message", text)
         driver, sign, handle = text.removeprefix(CSI_VOLUME).partition("^")
@@ -464,7 +460,7 @@ class Pseudonyms:
         return self.of("uid", text) if text in self._made["uid"] or not text.isdecimal() else text
 
     def _reference(self, text: str) -> str:
-        """A person's name for a pod: its UID, ``namespace/name``, or its name."""
+        """A pod as a person names it: its UID, ``namespace/name``, or its name."""
         if text in self._made["uid"]:
             return self.of("uid", text)
         namespace, slash, name = text.rpartition("/")
@@ -473,5 +469,5 @@ class Pseudonyms:
 
 @cache
 def names_of_field(name: str) -> str:
-    """What a text in a field of this name names, unless its type says more."""
+    """The kind of a text in a field of this name, unless its type has another."""
     return next((kind for kind, form in FIELD_NAMES.items() if form.fullmatch(name)), "message")

@@ -1,7 +1,4 @@
-"""Where the time of a shutdown or an outage went, like ``systemd-analyze``'s blame and critical-chain.
-
-Everything follows from the record; no figure is an estimate.
-"""
+"""Where the time of a shutdown or an outage went, like ``systemd-analyze``'s blame and critical-chain."""
 
 from __future__ import annotations
 
@@ -16,11 +13,11 @@ from ebbtide.events.base import FrozenStruct
 from ebbtide.events.record import shutdown_record
 from ebbtide.events.record.outage_record import AttachmentRecord, OutageRecord, Phase, PhaseKind, Subject
 
-# --- blame: which pods and hooks took it -----------------------------------------------------------
+# --- blame: which pods and hooks took it ---
 
 # ``took``: a hook from its start to its result, a stop from the signal's order to the observed exit.
-# ``alone``: the part in which its wave, or after the last wave the release, waited for this alone: the time
-# saved if it had ended together with the next slowest.
+# ``alone``: its wave, or after the last wave the release, waited only for this: the time saved if it had
+# ended together with the next slowest.
 
 #: ``[begin, end)`` in nanoseconds since the signal.
 Interval = tuple[int, int]
@@ -47,7 +44,7 @@ class Cost(FrozenStruct):
 
 
 def blame(shutdown: shutdown_record.ShutdownRecord, *, wave: int | None = None) -> list[Cost]:
-    """Costs of a shutdown, or of one of its waves, the longest first; ties in the order of the inventory."""
+    """The longest first; ties in the order of the inventory."""
     alone = _alone(shutdown)
     costs = [
         Cost(
@@ -66,10 +63,10 @@ def blame(shutdown: shutdown_record.ShutdownRecord, *, wave: int | None = None) 
 
 
 def _alone(shutdown: shutdown_record.ShutdownRecord) -> dict[str, list[Interval]]:
-    """When each pod was the only one left: at its wave's end, and after the last wave."""
+    """When each pod was the only one left, in its wave and after the last wave."""
     begun = [wave for wave in shutdown.waves if wave.began_ns is not None]
     stopped = [pod for pod in shutdown.pods if pod.began_ns is not None]
-    # Each wave waits for its own pods, and the release for the rest.
+    # A wave waits for its own pods, the release for the rest.
     waits = []
     for wave in begun:
         uids = dict.fromkeys(wave.pods)  # there may be a thousand
@@ -83,7 +80,7 @@ def _alone(shutdown: shutdown_record.ShutdownRecord) -> dict[str, list[Interval]
     for pods, began_ns, ended_ns in waits:
         ends = {pod.uid: min(shutdown_record.pod_end_ns(pod, shutdown), ended_ns) for pod in pods}
         last = max(ends, key=lambda each: ends[each], default="")
-        # It was alone after the one before it had ended. Of two that outlasted the wait none was.
+        # It was alone after the one before it ended. If two outlasted the wait, neither was.
         others_ns = max((end for uid, end in ends.items() if uid != last), default=began_ns)
         begin_ns = max(began_ns, others_ns)
         if last and begin_ns < ends[last]:
@@ -94,9 +91,9 @@ def _alone(shutdown: shutdown_record.ShutdownRecord) -> dict[str, list[Interval]
 def _shares(
     parts: Sequence[shutdown_record.StopPart], alone: Sequence[Interval]
 ) -> Iterator[tuple[shutdown_record.StopPart, int]]:
-    """A moment counts for a part only if no other part of the pod runs in it."""
+    """A moment counts for a part if no other part of the pod runs in it."""
     shares = [0] * len(parts)
-    # Between two edges the set of running parts is constant.
+    # Between two edges the same parts run.
     edges = sorted({edge: None for part in parts for edge in (part.began_ns, part.ended_ns)})
     for begin_ns, end_ns in pairwise(edges):
         running = [at for at, part in enumerate(parts) if part.began_ns <= begin_ns < part.ended_ns]
@@ -108,7 +105,7 @@ def _shares(
 
 
 class Waited(FrozenStruct):
-    """A pod or a volume, and one thing that it waited for. ``seen``: to its end."""
+    """A pod or a volume, and one wait. ``seen``: to its end."""
 
     what: Literal["pod", "volume"]
     name: str
@@ -124,18 +121,17 @@ class Waited(FrozenStruct):
 
 
 def subject_kind(subject: Subject) -> Literal["pod", "volume"]:
-    """``volume`` or ``pod``."""
     return "volume" if isinstance(subject, AttachmentRecord) else "pod"
 
 
 def waited(outage: OutageRecord) -> list[Waited]:
-    """The waits of each pod and volume, the longest first; ties in the order of the record."""
+    """The longest first; ties in the order of the record."""
     found = [each for subject in outage.subjects for each in waits_of(outage, subject)]
     return sorted(found, key=lambda each: -each.took_ns)
 
 
 def waits_of(outage: OutageRecord, subject: Subject) -> Iterator[Waited]:
-    """In the order of time, without a gap; no wait of no time."""
+    """In the order of time, without a gap; a wait that is over took time."""
     end_ns = outage.end_ns if subject.ended_ns is None else subject.ended_ns
     begins = [each.at_ns for each in subject.waits]
     for wait, (began_ns, until_ns) in zip(subject.waits, pairwise([*begins, end_ns]), strict=True):
@@ -152,12 +148,11 @@ def waits_of(outage: OutageRecord, subject: Subject) -> Iterator[Waited]:
             )
 
 
-# --- the critical chain: what the total is made of --------------------------------------------------
+# --- the critical chain: what the total is made of ---
 
 # Segments follow each other without a gap from the signal to the release's order, so they add up to the
-# total. A wave contains the one pod that ended last, and this pod the parts of its stop that led to its end:
-# from the exit back to the hook, or the other container's exit, that the container had waited for. A restart
-# of the daemon is beside the segments.
+# total. A wave contains the pod that ended last. A pod contains the parts of its stop that led to its end:
+# from the exit back to the hook, or to the other container's exit, that the container waited for.
 
 SegmentKind = (
     PhaseKind
@@ -182,12 +177,12 @@ SegmentKind = (
     ]
 )
 
-#: So many pods are named if no single one is known to be the last.
+#: Pods that are named if no single one was the last.
 NAMES_MAX = 3
 
 
 class Segment(msgspec.Struct, frozen=True, omit_defaults=True):
-    """From ``began_ns`` to ``ended_ns`` since the signal. ``within`` fills it without a gap, or is empty."""
+    """Times count from the signal. ``within`` fills it without a gap, or is empty."""
 
     what: SegmentKind
     began_ns: int
@@ -202,7 +197,6 @@ class Segment(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.ended_ns - self.began_ns
 
     def leaves(self) -> Iterator[Segment]:
-        """The smallest segments, in order."""
         if not self.within:
             yield self
         for each in self.within:
@@ -210,7 +204,7 @@ class Segment(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Away(msgspec.Struct, frozen=True):
-    """No daemon ran for at most this long: from one's last record to the start of the next."""
+    """No daemon ran, at most from one's last record to the next one's start."""
 
     began_ns: int
     ended_ns: int
@@ -219,7 +213,7 @@ class Away(msgspec.Struct, frozen=True):
 class Chain(msgspec.Struct, frozen=True):
     """``segments`` in order; the first begins at 0, the last ends at ``total_ns``.
 
-    ``released_ns``: when the lock was released after that, if the process lived to record it.
+    ``released_ns``: the lock's release after that, if the process lived to record it.
     """
 
     total_ns: int
@@ -244,7 +238,7 @@ def critical_chain(shutdown: shutdown_record.ShutdownRecord) -> Chain:
         for process in shutdown.processes
         if process.at_ns is not None and process.quiet_since_ns is not None
     )
-    # The chain ends with the order: a process that goes down with the machine seldom records the outcome.
+    # The chain ends with the order: a process seldom lives to record its outcome.
     released_ns = None
     for each in shutdown.beside:
         if each.what == "release" and each.result == "done" and each.began_ns == shutdown.ended_ns:
@@ -253,7 +247,7 @@ def critical_chain(shutdown: shutdown_record.ShutdownRecord) -> Chain:
 
 
 def _stages(shutdown: shutdown_record.ShutdownRecord) -> Iterator[Segment]:
-    """The stages in their order. Each begins where the one before ended, or later."""
+    """Each begins where the one before ends, or later."""
     begun = [wave for wave in shutdown.waves if wave.began_ns is not None]
     stops = [pod.began_ns for pod in shutdown.pods if pod.began_ns is not None]
     ends = (shutdown.cancelled_ns, shutdown.pods_ended_ns, shutdown.ended_ns)
@@ -273,7 +267,7 @@ def _stages(shutdown: shutdown_record.ShutdownRecord) -> Iterator[Segment]:
     if shutdown.cancelled_ns is None:
         yield from _after_the_waves(shutdown, at_ns)
         return
-    # Pods in their stop also finish after a cancel: a stop signal cannot be taken back.
+    # After a cancel stops go on: a stop signal cannot be taken back.
     cancelled_ns = max(at_ns, shutdown.cancelled_ns)
     yield Segment("gap", at_ns, cancelled_ns, "until it was withdrawn")
     ended_ns = shutdown.last_ns if shutdown.ended_ns is None else shutdown.ended_ns
@@ -287,7 +281,7 @@ def _after_the_waves(shutdown: shutdown_record.ShutdownRecord, at_ns: int) -> It
         text = "stragglers, after the last wave" if shutdown.last_wave >= 0 else "pods, without a wave"
         yield Segment("stragglers", at_ns, shutdown.pods_ended_ns, text, within=within)
         at_ns = max(at_ns, shutdown.pods_ended_ns)
-    # The release waits for statuses and trace, which go out side by side; "settled" is both.
+    # The release waits for statuses and trace, which go out at the same time; "settled" is both.
     settled_ns = delivered_ns = shutdown.statuses_settled_ns
     traced = any(order.what == "traces" for order in shutdown.beside)
     if settled_ns is not None and traced and not shutdown.undelivered:
@@ -319,7 +313,7 @@ def _held(
     *,
     volumes: bool = False,
 ) -> tuple[Segment, ...]:
-    """The last pod to end, and the parts of its time; empty without a stop."""
+    """The last pod to end, with its parts; empty without a stop."""
     ends = {
         pod.uid: min(shutdown_record.pod_end_ns(pod, shutdown), ended_ns)
         for pod in pods
@@ -328,7 +322,7 @@ def _held(
     last = max(ends, key=lambda uid: ends[uid], default=None)
     if last is None or ends[last] <= began_ns:
         return ()
-    # Several had not ended when the time was over: do not name one of them as the last.
+    # If several had not ended when the time was over, none is the last.
     going_on = [
         pod
         for pod in pods
@@ -363,8 +357,8 @@ def _pod_segments(parts: Sequence[shutdown_record.StopPart], began_ns: int, at_n
             first_ns = max(began_ns, max(ended, default=began_ns))
             yield Segment("waiting", first_ns, at_ns, "nothing on record")
         else:
-            # What ended at that moment held the next one: a hook its container's signal, the main containers
-            # a sidecar's. The same container's first; then the longest.
+            # The part that ended then held the next one: a hook its container's signal, a main container a
+            # sidecar's. The same container's part comes first, then the longest.
             part = min(
                 running,
                 key=lambda part: (part.ended_ns != at_ns, part.container != container, part.began_ns),
@@ -375,9 +369,8 @@ def _pod_segments(parts: Sequence[shutdown_record.StopPart], began_ns: int, at_n
 
 
 def recovery_chain(outage: OutageRecord) -> Chain:
-    """From its first record to its end, or to the end of the record.
-
-    A phase that waits for pods and volumes contains the last of them.
+    """From its first record to its end, or to the record's end. A phase that waits for pods and volumes
+    contains the last one.
     """
     segments = []
     for phase in outage.course:
@@ -388,12 +381,12 @@ def recovery_chain(outage: OutageRecord) -> Chain:
     return Chain(segments[-1].ended_ns if segments else 0, tuple(segments))
 
 
-#: Phases that wait for a pod or a volume.
+#: These wait for pods and volumes.
 _OF_SUBJECTS = ("recovering", "following")
 
 
 def _last_subject(outage: OutageRecord, phase: Phase, ended_ns: int) -> tuple[Segment, ...]:
-    """Of the subjects that were open in the phase, the last one to end."""
+    """The last one to end, of those that were open in the phase."""
     if phase.what not in _OF_SUBJECTS:
         return ()
     ends = [

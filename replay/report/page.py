@@ -1,7 +1,7 @@
-"""A shutdown as one self-contained page: skeleton, style, script and data in one file.
+"""A shutdown as one self-contained page, which makes no request.
 
-It makes no request. A strict content policy allows this script and this style by their hashes, so a name that
-got through as markup could neither run nor load anything.
+Its content policy allows this script and this style by their hashes: a name that got through as markup could
+neither run nor load anything.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from ebbtide.replay.report.markup import (
 from ebbtide.replay.time_spent import Chain, Segment, critical_chain
 from ebbtide.replay.timeline import Line, one_line
 
-#: In JSON inside of HTML these could end the element, or begin a comment.
+#: In JSON inside HTML these could end the element, or begin a comment.
 SCRIPT_ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
 
@@ -61,7 +61,7 @@ POLICY = "img-src data:; base-uri 'none'; form-action 'none'"
 
 
 def report(shutdown: shutdown_record.ShutdownRecord, lines: Iterable[Line], started: str) -> str:
-    """The whole page. ``lines`` are all of the shutdown's, ``started`` is the signal's time (RFC 3339)."""
+    """``lines``: all of the shutdown's. ``started``: the signal's time, RFC 3339."""
     found = critical_chain(shutdown)
     data = chart(shutdown, lines, holders(found))
     slots = {
@@ -86,7 +86,6 @@ def report(shutdown: shutdown_record.ShutdownRecord, lines: Iterable[Line], star
 
 
 def journal_footer(episode: shutdown_record.ShutdownRecord | OutageRecord) -> Markup:
-    """The origin of one journal's page, and its proof."""
     made = join(
         escaped("Made from the journal "),
         tag("code", episode.journal_id),
@@ -100,7 +99,7 @@ def journal_footer(episode: shutdown_record.ShutdownRecord | OutageRecord) -> Ma
 
 
 def whole_page(title: str, body: str, footer: Markup, style: str, script: str = "", data: str = "") -> str:
-    """A body in the frame of all pages. Its content policy allows only this style and this script."""
+    """Its content policy allows only this style and this script."""
     scripts = f'<script type="application/json" id="data">{data}</script>\n<script>{script}</script>\n'
     runs = f"script-src {_hash(script)}; " if script else ""
     slots = {
@@ -115,7 +114,7 @@ def whole_page(title: str, body: str, footer: Markup, style: str, script: str = 
 
 
 def filled(skeleton: str, slots: Mapping[str, str]) -> str:
-    """A page from its skeleton's file, with each ``{{slot}}`` filled once."""
+    """Fills each ``{{slot}}`` of a skeleton's file."""
     # Never look at a slot's content again: `str.replace` would also fill a pod's name ``{{data}}``.
     parts = resource(skeleton).split("{{")
     made = [parts[0]]
@@ -126,7 +125,6 @@ def filled(skeleton: str, slots: Mapping[str, str]) -> str:
 
 
 def as_script(data: dict[str, Any]) -> str:
-    """JSON for a script element."""
     made = msgspec.json.encode(data).decode()
     for sign, escape in SCRIPT_ESCAPES.items():
         made = made.replace(sign, escape)
@@ -141,33 +139,31 @@ def _hash(body: str) -> str:
     return f"'sha256-{b64encode(hashlib.sha256(body.encode()).digest()).decode()}'"
 
 
-#: So many are open; the rest unfolds.
+#: The rest unfolds.
 NOTICES_MAX = 8
 
 
-#: The most serious come first. The script gets a fate by its place here, and its sign with it.
+#: The most serious come first. The script gets a fate, and its sign, by its place here.
 FATES: tuple[shutdown_record.Fate, ...] = (*BAD_FATES, "rejected", "graceful", "spared", "goes-on")
 
 
 def worst_first(pods: Iterable[shutdown_record.PodRecord]) -> list[shutdown_record.PodRecord]:
-    """By fate, then by inventory: the order of the page's table and of its data."""
+    """The order of the page's table and of its data."""
     return sorted(pods, key=lambda pod: FATES.index(pod.fate))
 
 
 def outcome_badge(name: shutdown_record.Fate) -> Markup:
-    """A fate as a word with its sign and its colour."""
     return tag("span", tag("span", SIGNS[name], aria_hidden="true"), f" {name}", class_=f"fate {name}")
 
 
 def header_section(shutdown: shutdown_record.ShutdownRecord, started: str, held: str) -> Markup:
-    """``started``: the signal's time, RFC 3339. ``held``: what took longest, in a sentence."""
+    """``held``: the longest stage, in a sentence."""
     facts: list[tuple[str, object]] = [
         ("First record" if shutdown.headless else "Signal", time_of(started, id="signal")),
         ("Node", shutdown.node),
         ("Shutdown", tag("code", shutdown.id)),
         ("Trace", tag("code", shutdown.trace_id)),
     ]
-    # Who scheduled it, if logind knew.
     if shutdown.asked_by_uid is not None or shutdown.wall_message:
         where = f" on {shutdown.asked_tty}" if shutdown.asked_tty else ""
         who = "" if shutdown.asked_by_uid is None else f"uid {shutdown.asked_by_uid}{where}"
@@ -186,20 +182,19 @@ def header_section(shutdown: shutdown_record.ShutdownRecord, started: str, held:
 
 
 def damage_section(damage: shutdown_record.DamageRecord | None) -> Markup:
-    """The journal's verdict, before the rest; empty for an intact journal."""
+    """Empty for an intact journal."""
     if damage is None:
         return Markup("")
     return tag("p", f"⚠ {damage.state}: {damage.banner}", class_="damage", role="note")
 
 
 def notice_texts(at_ns: int, seq: int, code: str, text: str) -> Markup:
-    """One warning, and its place on record."""
     when = join(at(at_ns), escaped(f" · record {seq} · {code}"))
     return join(tag("span", text, class_="what"), Markup(" "), tag("span", when, class_="when"))
 
 
 def notices_section(shutdown: shutdown_record.ShutdownRecord) -> Markup:
-    """Every root with what to do, never folded away; what follows from it unfolds. Then the remarks."""
+    """Every root cause with its cure, never folded away; its warnings unfold. Then the remarks."""
     roots = cause_tree(shutdown)
     if not roots:
         return Markup("")
@@ -229,7 +224,7 @@ def _cause_item(group: CauseGroup) -> Markup:
     if len(group.notices) == 1:
         (only,) = group.notices
         return tag("li", sign, " ", notice_texts(only.at_ns, only.seq, only.code, group.text))
-    if not group.notices:  # as of pods without a fate on record: no warning unfolds
+    if not group.notices:  # as for pods without a fate on record
         return tag("li", sign, " ", tag("span", group.text, class_="what"))
     items = [tag("li", notice_texts(each.at_ns, each.seq, each.code, each.text)) for each in group.notices]
     count = tag("span", counted(len(items), "warning"), class_="when")
@@ -238,20 +233,17 @@ def _cause_item(group: CauseGroup) -> Markup:
 
 
 def figures_section(shutdown: shutdown_record.ShutdownRecord) -> Markup:
-    """The most important numbers."""
     if shutdown.ended_ns is None or shutdown.headless:
         name, length_ns = "On record", shutdown.last_ns
     else:
-        # Only a complete shutdown ends with the release; a cancelled one just ends.
         name = "Signal to release" if shutdown.outcome == "complete" else "Signal to its end"
         length_ns = shutdown.ended_ns
     used = f"{100 * length_ns // shutdown.budget_ns} % used" if shutdown.budget_ns else ""
-    # The whole request to logind.
     configured = shutdown.configuration
     reserve = f", {span(configured.reserve_ns)} of it in reserve" if configured.reserve_ns else ""
     asked_for = f"asked {span(configured.requested_ns + configured.reserve_ns)}{reserve}"
     rows = [(name, span(length_ns), "")]
-    # A lost begin takes its decisions with it.
+    # Without its begin, a record has no decisions of that time.
     if not shutdown.headless:
         rows.append(("Budget", span(shutdown.budget_ns), used))
         rows.append(("Grant of logind", span(shutdown.grant_ns), asked_for))
@@ -290,32 +282,30 @@ def waves_section(shutdown: shutdown_record.ShutdownRecord) -> Markup:
     return section("waves", "Waves", table("Waves in their order", headings, rows), *curves)
 
 
-#: Parts of the whole width of a bar.
+#: A bar's width, in parts.
 BAR_SCALE = 1000
 BAR_HEIGHT = 6
 
 
 def held_up(shutdown: shutdown_record.ShutdownRecord, chain: Chain) -> str:
-    """The longest stage in a sentence, with its pod; empty if no stage took time."""
+    """The longest stage and its pod, in a sentence; empty if no stage took time."""
     longest = max(chain.segments, key=lambda segment: segment.took_ns, default=None)
     if longest is None:
         return ""
     names = {pod.uid: pod.label for pod in shutdown.pods}
     pods = [names[each.uid] for each in longest.within if each.what == "pod" and each.uid in names]
     what = f"wave {longest.wave}" if longest.what == "wave" else f"“{longest.text}”"
-    # Without a single known pod, use the chain's own text.
     several = [each.text for each in longest.within if each.what == "several"]
     who = f", held by {pods[-1]}" if pods else "".join(f"; {text}" for text in several)
     return f"The longest of it was {what}: {span(longest.took_ns)} of {span(chain.total_ns)}{who}."
 
 
 def holders(chain: Chain) -> tuple[str, ...]:
-    """UIDs of the pods on the chain."""
+    """UIDs of its pods."""
     return tuple(each.uid for segment in chain.segments for each in segment.within if each.what == "pod")
 
 
 def chain_section(title: str, chain: Chain, lede: str = "") -> Markup:
-    """Its segments, each with its place in the whole; below them, when no daemon ran."""
     if not chain.segments:
         return section("chain", title, tag("p", "No stage took any time.", class_="none"))
     total = f"Stages follow each other and add up to {span(chain.total_ns)}. {lede}".rstrip()
@@ -334,8 +324,8 @@ def _chain_item(segment: Segment, total_ns: int) -> Markup:
     since = tag("span", at(segment.began_ns), class_="when")
     within = [_chain_item(each, total_ns) for each in segment.within]
     inner = (tag("ol", *within),) if within else ()
-    # Whole numbers: the same journal gives the same page on every machine. The shortest stage is two parts
-    # wide: an invisible bar reads as "no time".
+    # Integers: a journal gives the same page on every machine. The shortest stage is two parts wide: an
+    # invisible bar would mean "no time".
     left = BAR_SCALE * segment.began_ns // total_ns
     width = max(2, BAR_SCALE * segment.took_ns // total_ns)
     ground = tag("rect", width=BAR_SCALE, height=BAR_HEIGHT, class_="rest")
@@ -357,7 +347,7 @@ POD_HEADINGS = (
 
 
 def pods_section(shutdown: shutdown_record.ShutdownRecord) -> Markup:
-    """The worst first; the script finds them by this order."""
+    """The script relies on this order."""
     sorts = [
         tag(
             "th",
@@ -379,10 +369,9 @@ def pods_section(shutdown: shutdown_record.ShutdownRecord) -> Markup:
 def _pod_row(shutdown: shutdown_record.ShutdownRecord, pod: shutdown_record.PodRecord) -> Markup:
     took_ns, took = -1, escaped("–") if pod.rejected_ns is None else join(Markup("at "), at(pod.rejected_ns))
     if pod.began_ns is not None:
-        # Without an end it took longer than the record goes.
         took_ns = (shutdown.last_ns if pod.ended_ns is None else pod.ended_ns) - pod.began_ns
         took = escaped(f"{'>' if pod.ended_ns is None else ''}{span(took_ns)}")
-    # The pod had less than planned if its stop began late in its wave, and more from an elastic budget.
+    # A pod has less than planned if its stop began late in its wave, and more from an elastic budget.
     had_ns = planned_ns = pod.grace_seconds * NS_PER_SECOND
     grace, sorts_as = span_s(pod.grace_seconds), str(pod.grace_seconds)
     if pod.grace_ns is not None and pod.grace_ns != planned_ns:
@@ -403,7 +392,7 @@ def _pod_row(shutdown: shutdown_record.ShutdownRecord, pod: shutdown_record.PodR
 def _pod_details(
     shutdown: shutdown_record.ShutdownRecord, pod: shutdown_record.PodRecord, had_ns: int
 ) -> Markup:
-    """The unfolding part; empty for a pod of one container that ended when asked. ``had_ns``: its grace."""
+    """Empty for a pod of one container that ended when asked. ``had_ns``: its grace."""
     asked = pod.wanted_grace_seconds
     cut = asked is not None and asked * NS_PER_SECOND > had_ns and pod.wave >= 0
     remarks = (
@@ -428,12 +417,11 @@ def _pod_details(
         return Markup("")
     summary = tag("summary", "Autopsy and details" if autopsies else "Details")
     items = tag("ul", *(tag("li", part) for part in parts)) if parts else Markup("")
-    # Print an autopsy: it is why people pass the page on. The rest would fill paper.
+    # Print only autopsies: people pass the page on for them.
     return tag("details", summary, *autopsies, items, data_print=bool(autopsies))
 
 
 def _autopsy_detail(autopsy: shutdown_record.AutopsyRecord) -> Markup:
-    """The process tree just before SIGKILL, and the last lines that it wrote."""
     headings = ("PID", "Command", "Doing", "Ignores", "Catches", "Connections")
     caption = f"Autopsy of {autopsy.container} at {moment(autopsy.at_ns)}, just before SIGKILL"
     rows = [
@@ -469,7 +457,7 @@ def settings_section(shutdown: shutdown_record.ShutdownRecord) -> Markup:
         ("Overtime", "yes: logind's time was over" if shutdown.overtime else "no"),
     ]
     parts = [table("What applied to this shutdown", ("Setting", "Value"), rows)]
-    # Without it retention may have taken the record of the sources: do not guess.
+    # Do not guess: retention may have taken the record of the sources.
     if configured.sources:
         found = list(configured.sources.items())
         parts.append(table("Where the values came from", ("Field", "Source"), found))
@@ -477,7 +465,6 @@ def settings_section(shutdown: shutdown_record.ShutdownRecord) -> Markup:
 
 
 def progress_section(shutdown: shutdown_record.ShutdownRecord) -> Markup:
-    """Orders beside the waves, and the daemons of the shutdown."""
     parts = []
     beside = [
         (
@@ -496,7 +483,7 @@ def progress_section(shutdown: shutdown_record.ShutdownRecord) -> Markup:
         started = "before the signal" if each.at_ns is None else at(each.at_ns)
         boot = tag("code", each.boot_id)
         daemons.append((started, each.pid, each.version, each.mode, boot, found or "–"))
-    # The next boot's daemon, which only closed the shutdown, is no restart.
+    # The next boot's daemon only closes the shutdown.
     restarts = sum(each.at_ns is not None and not each.came_after for each in shutdown.processes)
     caption = (
         f"Daemons that wrote this shutdown: {counted(restarts, 'restart') if restarts else 'no restart'}"
@@ -505,12 +492,11 @@ def progress_section(shutdown: shutdown_record.ShutdownRecord) -> Markup:
     return section("course", "Restarts and the rest", *parts)
 
 
-# What the page's script draws, as compact JSON: rows of the timeline, and the events column by column. Times
-# are microseconds since the signal. Pods and events refer to each other by place: a UID is longer. The
-# content of the tables is not in it.
+# What the page's script draws, without the tables' content. Times are microseconds since the signal. Pods and
+# events refer to each other by place: a UID is longer.
 
 
-#: The page shows so much of an event; ``ebbtide journal show`` has all of it.
+#: ``ebbtide journal show`` has the whole event.
 TEXT_CHARACTERS_MAX, DATA_CHARACTERS_MAX = 200, 240
 
 
@@ -520,8 +506,8 @@ TEXT_CHARACTERS_MAX, DATA_CHARACTERS_MAX = 200, 240
 ChartRow = tuple[Any, ...]
 
 
-#: Columns, not an object an event: the page of a thousand pods must pass as an attachment. ``type`` and
-#: ``actor`` are places in ``types`` and ``actors``; ``pod`` -1: about no pod.
+#: Columns, because the page of a thousand pods must pass as an attachment. ``type`` and ``actor`` are places
+#: in ``types`` and ``actors``; ``pod`` -1: no pod.
 EVENT_COLUMNS = ("seq", "at", "cause", "type", "actor", "pod", "bad", "text", "data")
 
 
@@ -530,7 +516,7 @@ def _us(at_ns: int | None) -> int | None:
 
 
 class TextIndex(dict[str, int]):
-    """Each distinct text once, in the order of its first use."""
+    """Distinct texts, in the order of their first use."""
 
     def place(self, value: str) -> int:
         return self.setdefault(value, len(self))
@@ -539,14 +525,14 @@ class TextIndex(dict[str, int]):
 def chart(
     shutdown: shutdown_record.ShutdownRecord, lines: Iterable[Line], holders: Iterable[str]
 ) -> dict[str, Any]:
-    """``holders`` are UIDs. ``lines``: marks across the whole timeline. ``beside``: a row for each kind of
-    order, with the begin and the end of each order.
+    """``holders`` are UIDs. In the result ``lines`` are marks across the whole timeline, and ``beside`` has a
+    row for each kind of order, with each order's begin and end.
     """
     pods = worst_first(shutdown.pods)
     index = {pod.uid: place for place, pod in enumerate(pods)}
     causes, alike = common_causes(shutdown), TextIndex()
     places = [alike.place(visible(causes[pod.uid])) if pod.uid in causes else -1 for pod in pods]
-    # A restart in another boot has no place on this clock.
+    # Only own processes: another boot has another clock.
     limits: list[tuple[str, int | None]] = [
         ("signal", 0),
         ("deadline", shutdown.deadline_ns or None),
@@ -580,7 +566,7 @@ def chart(
 def _chart_pod(pod: shutdown_record.PodRecord, alike: int) -> ChartRow:
     begun = [shutdown_record.stop_began_ns(each) for each in pod.containers]
     kills = [each.killed_ns for each in pod.containers]
-    # The latest end: of its grace, or of the shutdown's own time.
+    # The end of its grace, or of the shutdown's time.
     bound_ns = pod.kill_by_ns
     if pod.began_ns is not None and pod.grace_ns is not None:
         end_ns = pod.began_ns + pod.grace_ns
@@ -602,7 +588,7 @@ def _chart_pod(pod: shutdown_record.PodRecord, alike: int) -> ChartRow:
 
 
 def common_causes(shutdown: shutdown_record.ShutdownRecord) -> dict[str, str]:
-    """By UID, what pods with like failures have in common."""
+    """By UID."""
     rejected = {pod.uid: pod.reason for pod in shutdown.pods if pod.outcome == "rejected"}
     roots = cause_tree(shutdown)
     return rejected | {uid: group.sentence for root in roots for group in root.fates for uid in group.pods}

@@ -1,12 +1,11 @@
-"""The loop in virtual time.
+"""The loop in virtual time: the sequencer (`actors.runner`) without the waiting.
 
-An `Agenda` holds future facts and moves of the world, on a monotonic clock. The `Loop` takes the next entry,
-or a `Tick` if the actors' earliest deadline comes first, steps the `System` with it, and gives the new
-records to a `World`, which puts the outcomes of their orders on the agenda: the sequencer (`actors.runner`)
-without the waiting.
+An `Agenda` holds future facts and moves of the world. The `Loop` takes the next entry, or a `Tick` if the
+actors' earliest deadline comes first, steps the `System` with it, and gives the new records to a `World`,
+which puts the outcomes of their orders on the agenda.
 
-``simulate`` draws its latencies and models the edges (`replay.sim.edges`); ``what-if`` takes latencies and
-answers from a record (`replay.whatif.world`). Both have the node of `replay.sim.sim_node`.
+``simulate`` draws latencies and models the edges (`replay.sim.edges`); ``what-if`` takes latencies and
+answers from a record (`replay.whatif.world`).
 """
 
 from __future__ import annotations
@@ -27,10 +26,9 @@ from ebbtide.events.facts import DurabilityLate, OrderEnded, Result, Tick
 from ebbtide.events.units import span
 from ebbtide.replay.sim.scenario import Draws
 
-#: The order at one instant: the world's moves, then the inbox's lanes (`events.base.Fact`) with the ticks.
+#: The order at one instant: the world's moves, then the inbox's lanes (`events.base.Fact`), with the ticks.
 MOVES, URGENT, TICKS, OUTCOMES, REST = range(5)
 
-#: By a fact's lane.
 RANKS = (URGENT, OUTCOMES, REST)
 
 #: A shutdown of 10 000 pods takes a tenth of it.
@@ -40,7 +38,7 @@ WorldMove = Callable[[], object]
 
 
 class RanAway(Exception):
-    """An actor or a world keeps itself busy. Report its seed or journal."""
+    """An actor or a world never rests. Report its seed or journal."""
 
 
 class Entry:
@@ -54,7 +52,7 @@ class Entry:
 
 
 class Agenda:
-    """``now_ns``: the virtual monotonic clock, which never goes back."""
+    """``now_ns``: the monotonic clock."""
 
     def __init__(self, now_ns: int = 0) -> None:
         self.now_ns = now_ns
@@ -62,7 +60,7 @@ class Agenda:
         self._number = 0
 
     def put(self, at_ns: int, what: Fact | WorldMove, lane: int | None = None) -> Entry:
-        """At ``at_ns``, or now if that is past. ``lane``: its order at one instant."""
+        """At ``at_ns``, or now if that is past. ``lane``: the order at one instant."""
         if lane is None:
             lane = RANKS[what.lane] if isinstance(what, Fact) else MOVES
         entry = Entry(max(at_ns, self.now_ns), what)
@@ -83,7 +81,7 @@ class Agenda:
         return partial(self.drop, entry)
 
     def drop_facts(self) -> None:
-        """The process that would admit them is gone; the world's moves go on."""
+        """Their process is gone; the world's moves go on."""
         for *_, entry in self._heap:
             if isinstance(entry.what, Fact):
                 entry.what = None
@@ -92,17 +90,17 @@ class Agenda:
         self._heap.clear()
 
     def head(self) -> tuple[int, int] | None:
-        """Time and lane of the next entry; None: no entry."""
+        """The next entry's time and lane."""
         while self._heap and self._heap[0][3].what is None:
             heappop(self._heap)
         return self._heap[0][:2] if self._heap else None
 
     def tick_due(self, deadline_ns: int) -> tuple[int, int]:
-        """When, and in which lane, the tick for a deadline is admitted."""
+        """Time and lane of a deadline's tick."""
         return deadline_ns, TICKS
 
     def take(self) -> Fact | WorldMove:
-        """The next entry; the clock moves to it. `head` must have found one."""
+        """Moves the clock to the next entry. `head` must have found one."""
         at_ns, _, _, entry = heappop(self._heap)
         self.now_ns = at_ns
         assert entry.what is not None, "head() skips what was dropped"
@@ -110,15 +108,13 @@ class Agenda:
 
 
 class World(Protocol):
-    """Answers the actors' orders."""
-
     def answer(self, records: Sequence[Record]) -> None:
-        """One step's records, in order: put the outcomes of their orders on the agenda."""
+        """Put the outcomes of one step's orders on the agenda."""
 
 
 class Loop:
     """A restart replaces ``system`` between two steps. ``wall_offset_ns``: the wall clock minus the monotonic
-    one; it may change. Without a process (``awake`` False) no tick comes.
+    one; it may change. ``awake`` False: no process, so no tick.
     """
 
     def __init__(self, system: System, agenda: Agenda, world: World, wall_offset_ns: int) -> None:
@@ -133,13 +129,13 @@ class Loop:
         return Stamp(self.agenda.now_ns, self.agenda.now_ns + self.wall_offset_ns)
 
     def admit(self, fact: Fact) -> list[Record]:
-        """One step, now. Its orders are answered before this returns."""
+        """One step, now; its orders are answered."""
         records = self.system.step(fact, self.stamp)
         self._world.answer(records)
         return records
 
     def steps(self, until_ns: int | None = None) -> Iterator[list[Record]]:
-        """Each step's records, until the agenda is empty, or up to ``until_ns``. Raises RanAway."""
+        """Until the agenda is empty, or up to ``until_ns``. Raises RanAway."""
         for _ in range(STEPS_MAX):
             fact = self._next(until_ns)
             if fact is None:
@@ -152,7 +148,6 @@ class Loop:
             pass
 
     def _next(self, until_ns: int | None) -> Fact | None:
-        """The next fact or tick, after the world's moves before it."""
         for _ in range(STEPS_MAX):
             head, deadline_ns = self.agenda.head(), self.system.next_deadline_ns() if self.awake else None
             due = (NEVER_NS, TICKS) if deadline_ns is None else self.agenda.tick_due(deadline_ns)
@@ -170,17 +165,16 @@ class Loop:
         raise RanAway(f"the world moves by itself for ever, at {span(self.agenda.now_ns)}")
 
 
-# --- effects as scripts ------------------------------------------------------------------------
+# --- effects as scripts ---
 
-# An order waits for its barrier, begins, and has one outcome. Its script, a generator over the modelled node
-# (`replay.sim.edges`), yields the times that it takes. `Effects` runs scripts in virtual time, the tests'
-# world as Trio tasks. Both keep the same rules: one actor's orders begin in their order, a `CancelOrder`
-# overtakes, a cancelled effect ends as its canceller says, and after a restart every open order is followed
-# or ends unknown.
+# An order's script, a generator over the modelled node (`replay.sim.edges`), yields the times that it takes.
+# `Effects` runs scripts in virtual time, the tests' world as Trio tasks. Both keep the same rules: an actor's
+# orders begin in their order, a `CancelOrder` overtakes, a cancelled effect ends as its canceller says, and
+# after a restart every open order is followed or ends unknown.
 
 
 class Outcome(NamedTuple):
-    """How an effect ended: becomes the order's `OrderEnded`."""
+    """Becomes the order's `OrderEnded`."""
 
     result: Result = "done"
     reason: str = ""
@@ -188,9 +182,7 @@ class Outcome(NamedTuple):
 
 
 class Pause(Enum):
-    """A wait without a time."""
-
-    #: Between two touches of the node at one instant: a real scheduler may let time pass here, or the daemon
+    #: Between two touches of the node at one instant: in the tests' world time may pass here, or the daemon
     #: die.
     TOUCH = "touch"
     #: Until cancelled.
@@ -201,35 +193,34 @@ TOUCH, FOREVER = Pause.TOUCH, Pause.FOREVER
 
 
 class Until(NamedTuple):
-    """Wait for a call of a follower, which the script adds, for ``timeout_ns`` at most."""
+    """Wait until a follower is called, at most ``timeout_ns``. Running the script adds the follower."""
 
     followers: list[Callable[[], object]]
     timeout_ns: int
 
 
 class EffectCancelled(Exception):
-    """Thrown into a cancelled script, which cleans up and re-raises."""
+    """A cancelled script gets it, cleans up and re-raises."""
 
 
 #: Nanoseconds to wait, another wait, or a fact to report.
 Step = int | Until | Pause | Fact
 
-#: Runs beside the orders.
 Watching = Generator[Step, None, None]
 Script = Generator[Step, None, Outcome]
 
-#: Begins an effect. ``late``: its barrier was not reached in time.
+#: The order, and whether it begins before its barrier is reached.
 Begin = Callable[[Any, bool], Script]
 
 
-#: Microseconds of a write, of a sync, and of a rare sync that exceeds its bound.
+#: The last one is rare, and exceeds its bound.
 WRITE_US = (30, 250)
 SYNC_US = (400, 6000)
 SLOW_SYNC_US = (6000, 30_000)
 
 
 class PendingEffect:
-    """One open effect. ``entry``: when it continues, unless it is cancelled."""
+    """``entry``: when it continues."""
 
     __slots__ = ("begun", "entry", "order", "script", "since_ns", "verdict")
 
@@ -243,7 +234,7 @@ class PendingEffect:
 
 
 class Effects:
-    """All effects of one process."""
+    """Of one process."""
 
     def __init__(self, agenda: Agenda, draws: Draws, table: Mapping[type[Order], Begin]) -> None:
         self._agenda = agenda
@@ -288,7 +279,7 @@ class Effects:
             target = self._open.get(order.target)
             if target is not None and not (order.waiting_only and target.begun):
                 target.verdict = "timed-out" if order.timed_out else "cancelled"
-                # A waiting order ends when it would begin, with its canceller's verdict.
+                # A waiting order ends when it would begin.
                 if target.begun:
                     self._agenda.drop(target.entry)
                     target.entry = None
@@ -298,13 +289,13 @@ class Effects:
                     self.end(order.target, target.verdict)
             self.end(order.key)
         elif type(order) in self._table:
-            # Never late: only the tests' world delays barriers.
+            # Not late: only the tests' world delays barriers.
             self._go_on(work, self._table[type(order)](order, False))
         else:
             self.end(order.key, "failed", f"no edge carries out {type(order).__name__}")
 
     def _go_on(self, work: PendingEffect, script: Script) -> None:
-        """Run to the script's next wait or its end, while its order is open and its process lives."""
+        """Run to the script's next wait or its end."""
         work.script, work.entry = script, None
         while self.alive and work.order.key in self._open:
             try:
@@ -325,7 +316,7 @@ class Effects:
                 return
 
     def _wake(self, work: PendingEffect, script: Script) -> None:
-        """The script continues. Without an entry the script itself caused this call."""
+        """Without an entry the script itself caused this call."""
         if work.entry is not None:
             self._agenda.drop(work.entry)
             self._go_on(work, script)
@@ -339,12 +330,12 @@ class Effects:
         ended = OrderEnded(key=key, result=result, reason=reason, elapsed_ns=elapsed_ns, exit_code=exit_code)
         self._agenda.after(0, ended)
 
-    # --- after a restart ----------------------------------------------------------------------
+    # --- after a restart ---
 
     def adopt(
         self, orders: Iterable[Order], follow: Callable[[Order], Script | None], *, same_userspace: bool
     ) -> None:
-        """Orders of an earlier process. ``follow`` gives None for an unknown outcome."""
+        """An earlier process's orders. ``follow`` gives None for an unknown outcome."""
         for order in orders:
             work = self._open[order.key] = PendingEffect(order, self._agenda.now_ns)
             work.begun = True

@@ -1,17 +1,14 @@
-"""Outages in virtual time: a small cluster in which nodes die, lie and come back, and leaders with them.
+"""Outages in virtual time: a node with a pod and a volume fails, and another node starts the pod anew.
 
 >>> run = simulate_outage(7, "1.0")
 >>> run.world.happened, run.files()   # what was true, and the journal's segments by name
 
-One node holds a pod with a volume. When the volume is detached, another node starts the pod anew. Kubernetes'
-controllers behave as measured: NotReady after the monitor's grace, the delete at once, the pod collector
-every 20 s and only while the node is not Ready, the detach when the pod is gone. The controller sees changes
-late and in order; its writes are compare-and-swaps that land late.
+Kubernetes' controllers behave as measured: NotReady after the monitor's grace, the delete at once, the pod
+collector every 20 s and only while the node is not Ready, the detach when the pod is gone. The controller
+sees changes late and in order; its writes are compare-and-swaps that land late.
 
-Drawn from the seed: the machine loses power, its network or its kubelet, and may come back. Leaders die, are
-paused, or cannot read the journal. A person may force-delete the pod (then the six-minute timer detaches), or
-declare the machine off, rightly or not. The API server may be away. The management controller may lie,
-refuse, or be stuck. `World.twice` is when both nodes first wrote to the volume.
+A seed draws faults of the machine, the leaders, the API server and the management controller, which may lie.
+A person may force-delete the pod, after which the six-minute timer detaches, or may declare the machine off.
 """
 
 from __future__ import annotations
@@ -41,7 +38,7 @@ MS = 1_000_000
 END_MS = 600_000
 LEASE_MS, STATUS_MS, GRACE_MS, COLLECT_MS = 10_000, 30_000, 40_000, 20_000
 TIMER_MS = 360_000
-#: By then a node that runs and is reached has renewed its lease.
+#: Within this time a node that runs and is reached renews its lease.
 SPEAKS_MS = LEASE_MS + 10_000
 POD = o.LostPod(
     uid="p1",
@@ -52,7 +49,7 @@ POD = o.LostPod(
     same_name=True,
     volumes=("pv",),
 )
-#: A cluster in which the storm brake lets the node go.
+#: The storm brake grants a permit in this cluster.
 COUNTED = o.NodesCounted(
     key="", healthy=1, recovering=0, dead=0, ahead=0, max_nodes=5, max_share_percent=20, min_healthy=1
 )
@@ -61,14 +58,14 @@ VOLUME = o.Attachment(name="va", volume="pv", driver="csi.example.com", unique_n
 
 
 class Machine:
-    """The true state. ``writes``: the pod's process runs and reaches its volume."""
+    """``writes``: the pod's process runs and reaches its volume."""
 
     def __init__(self) -> None:
         self.on, self.kubelet, self.reaches, self.boot, self.writes = True, True, True, 1, True
 
 
 class Store:
-    """The journal in the API server. ``epoch``: the number of the leader that may append."""
+    """The journal in the API server. ``epoch``: the leader that may append."""
 
     def __init__(self, epoch: int = 0) -> None:
         self.epoch, self.records = epoch, list[Record]()
@@ -78,21 +75,21 @@ class World:
     def __init__(self, seed: int) -> None:
         self.seed, self.draws = seed, Draws(seed)
         self.agenda = Agenda()
-        #: Its system is the one that is stored: a leader acts on no record that is not.
+        #: Its system is the stored one: a leader acts only on stored records.
         self.loop = Loop(System(logic=OUTAGE_LOGIC), self.agenda, self, 0)
-        #: What was true: milliseconds, and a sentence.
+        #: Milliseconds, and a sentence.
         self.happened: list[tuple[int, str]] = []
         self.machine, self.store = Machine(), Store()
-        #: All journals, the lost ones first.
+        #: The lost ones first.
         self.stores = [self.store]
         # The API server's objects.
         self.ready, self.version, self.taint, self.quarantined = "True", 1, "none", False
         self.boot, self.lease, self.status = 1, 0, 0
-        #: The boot that our taint is about, and the one in our note.
+        #: The boots of our taint and of our note.
         self.off_boot, self.noted_boot = "", ""
         self.last_beat = 0
         self.pod, self.attached, self.elsewhere = "bound", True, False
-        # Drawn once: how each source lies.
+        # How each source lies.
         self.bmc_lies = self._one_in(6)
         self.bmc_late = self.draws.below(30_000) if self._one_in(4) else 0
         self.bmc_wrong_machine = self._one_in(8)
@@ -102,40 +99,40 @@ class World:
         self.off_since = -1
         #: When two nodes first wrote to the volume; -1: never.
         self.twice = -1
-        #: By source and time of the question: was the machine off?
+        #: By source and time of the question: the machine was off.
         self.truth: dict[tuple[str, int], bool] = {}
         self.taints = 0
-        #: Since when the node is Ready under another boot id with our taint; -1: not.
+        #: Since then the node is Ready under another boot id with our taint; -1: it is not.
         self.back_since = -1
         self.leader: Leader | None = None
-        #: The leader whose step is stored: one that was paused acts once more.
+        #: The leader whose step is stored: a paused one acts once more.
         self.acting: Leader | None = None
         #: False alarms: `ProofWasWrong` about a boot that was never proved off.
         self.blamed = 0
         #: Separate streams keep the worlds of earlier seeds.
         self.dry, self.boots = self.draws.fork("dry run"), self.draws.fork("boots")
         self.power, self.person = self.draws.fork("power"), self.draws.fork("person")
-        #: What a person has declared on the Node.
+        #: A person's declarations on the Node.
         self.word = self.draws.fork("word")
         self.said: dict[str, Any] = {}
         self.power_off_seconds = (0, 20, 60, 150)[self.power.below(4)]
-        #: How the management controller obeys a power-off; ``stuck``: it obeys, and reports On.
+        #: The management controller and a power-off; ``stuck``: it obeys, and reports On.
         self.bmc_obeys = ("yes", "yes", "lies", "refuses", "late", "stuck")[self.power.below(6)]
         self.bmc_stuck = False
         self.switched_off = 0
-        #: When a person deleted the pod by force, and when the timer detached its volume; -1: never.
+        #: When a person force-deleted the pod, and when the timer detached its volume; -1: never.
         self.by_hand, self.timed_out = -1, -1
         self.in_use, self.detaching = True, False
-        #: Losses of the journal between two leaders.
+        #: Of the journal, between two leaders.
         self.losses = self.draws.fork("journal")
         self.lost = self.taints_lost = 0
-        #: Until when the API server is away; and since when it was there without a break.
+        #: The API server is away until the one, and is there without a break since the other.
         self.api, self.away_until, self.there_since = self.draws.fork("api"), 0, 0
         self.renewed_at = 0
-        #: Since when the kubelet runs and reaches the API server; -1: it does not.
+        #: Since then the kubelet runs and reaches the API server; -1: it does not.
         self.alive_since, self.killed_alive = 0, 0
 
-    # --- time and chance ------------------------------------------------------------------------
+    # --- time and chance ---
 
     @property
     def now(self) -> int:
@@ -181,7 +178,6 @@ class World:
         return o.OutageSettings(dry_run=self.dry.chance(1, 12), power_off_seconds=self.power_off_seconds)
 
     def answer(self, records: Sequence[Record]) -> None:
-        """The leader's step is stored; its orders are on their way."""
         assert self.acting is not None
         self.store.records += records
         wrong = any(isinstance(record.event, o.ProofWasWrong) for record in records)
@@ -190,7 +186,7 @@ class World:
             if isinstance(record.event, Order):
                 self.acting.begin(record.event)
 
-    # --- the machine ----------------------------------------------------------------------------
+    # --- the machine ---
 
     def _beat(self) -> None:
         machine = self.machine
@@ -216,7 +212,7 @@ class World:
             self._tell(
                 self.node_read() if changed else o.HeartbeatSeen(mark=f"s{self.status}", source="status")
             )
-            # The kubelet follows the API server's pods, both ways.
+            # The kubelet follows the API server's pods.
             if self.pod == "deleting":
                 machine.writes = False
                 self._pod_gone()
@@ -257,7 +253,7 @@ class World:
         self.alive_since = self.now if self.alive_since < 0 else self.alive_since
         self.after(self.draws.below(5_000), self._misfortune if self._one_in(3) else lambda: None)
 
-    # --- Kubernetes -----------------------------------------------------------------------------
+    # --- Kubernetes ---
 
     @property
     def there(self) -> bool:
@@ -267,7 +263,7 @@ class World:
         """The node may come back unseen."""
         self.away_until = self.there_since = self.now + 5_000 + self.api.below(120_000)
         self.note(f"the API server was away for {span((self.away_until - self.now) * MS)}")
-        # Kubernetes' monitor counts anew as well.
+        # Kubernetes' monitor counts anew.
         self.last_beat = self.away_until
         if self.api.chance(1, 2):
             self.after(self.api.below(self.away_until - self.now), self._mended)
@@ -293,7 +289,7 @@ class World:
         self.after(1_000 + self.draws.below(3_000), self._detached)
 
     def _delete_by_hand(self) -> None:
-        """By force: the kubelet has not confirmed that it uses the volume no more."""
+        """By force: the kubelet has not confirmed that the volume is free."""
         if self.ready != "True" and self.pod == "bound" and self.taint == "none":
             self.pod, self.by_hand = "gone", self.now
             self.note("a person deleted the pod by force")
@@ -327,7 +323,7 @@ class World:
             o.ElsewhereRead(uid="p2", namespace="d", name="db-0", owner_uid="w", node="node-2", ready=True)
         )
 
-    # --- what the controller reads --------------------------------------------------------------
+    # --- what the controller reads ---
 
     def node_read(self) -> o.NodeRead:
         return o.NodeRead(
@@ -366,7 +362,7 @@ class World:
         return self._answer("redfish", "bmc", said, begun, identity_kind="systemUUID", identity=identity)
 
     def _declare(self) -> None:
-        """Only a silent node: `ebbtide outage declare` refuses others."""
+        """`ebbtide outage declare` refuses a node that is not silent."""
         silent = self.now - max(self.last_beat, self.away_until) > SPEAKS_MS
         if self.there and silent and (not self.machine.on or self.word.chance(1, 4)):
             self.said = {
@@ -390,7 +386,7 @@ class World:
         return [*said, self.person_says(begun)] if self.said else said
 
     def switch_off(self) -> str:
-        """Carry out the command as the management controller does. Returns the error that it reports."""
+        """Returns the management controller's error."""
         if not self.bmc_there or self.bmc_wrong_machine or self.bmc_obeys == "refuses":
             return "it cannot be done"
         if self.bmc_obeys == "lies":
@@ -408,12 +404,11 @@ class World:
         return "no answer" if self.bmc_obeys == "late" else ""
 
     def _tell(self, fact: Fact) -> None:
-        """To the leader: in order, and late."""
         if self.leader:
             self.leader.hear(fact)
 
     def _leader_dies(self) -> None:
-        """Dead or paused. What it has begun still lands; its next append is refused."""
+        """Or is paused. Its effects still land; its next append is refused."""
         if self.leader:
             paused = self._one_in(2)
             self.note(f"the leader {'was paused' if paused else 'died'}")
@@ -426,7 +421,7 @@ class World:
             self.after(self.away_until - self.now + 1, self._elected)
             return
         if self.losses.chance(1, 3 if self.taint == "ours" else 12):
-            # The node may have come back before the next leader looks.
+            # The node may be back before the next leader looks.
             if self.losses.chance(1, 2):
                 self._mended()
                 self._report()
@@ -438,7 +433,7 @@ class World:
 
 
 class Leader:
-    """One process: a system restored from the stored records, and effects that take time."""
+    """One process: the stored system, and effects that take time."""
 
     def __init__(self, world: World) -> None:
         self.world, loop = world, world.loop
@@ -469,7 +464,7 @@ class Leader:
 
     def stop(self, *, paused: bool) -> None:
         self.alive = self.world.loop.awake = False
-        if paused:  # it wakes later, and takes one more step before it notices
+        if paused:  # it takes one more step before it notices
             self.world.after(self.world.draws.below(5_000), self._wakes)
 
     def _wakes(self) -> None:
@@ -490,18 +485,18 @@ class Leader:
             world.after(1_000, self._missed)
 
     def step(self, fact: Fact) -> None:
-        """Step and append: the API server refuses the next number to all but the newest leader."""
+        """The API server takes an append only from the newest leader."""
         if not self.alive or self.world.store.epoch != self.epoch:
             return
         if isinstance(fact, o.NodeRead):
-            # The watch may lag behind an answer.
+            # The watch may be behind an answer.
             if int(fact.resource_version) < self._read_version:
                 return
             self._read_version = int(fact.resource_version)
         self.world.loop.admit(fact)
 
     def begin(self, order: Order) -> None:
-        """Confirmed, then on its way: it lands even if the process dies."""
+        """An order lands even if the process dies."""
         world = self.world
         if isinstance(order, o.PostOutageEvent):
             world.after(3, lambda: self._done(order))
@@ -600,7 +595,7 @@ class Leader:
 
 
 class SimulatedOutage(NamedTuple):
-    """A finished run. Empty ``breaches``: its journal replays."""
+    """Empty ``breaches``: its journal replays."""
 
     seed: int
     world: World
@@ -608,23 +603,22 @@ class SimulatedOutage(NamedTuple):
     breaches: list[Breach]
 
     def files(self) -> dict[str, bytes]:
-        """The journal's segments as names and bytes, in the order of writing."""
+        """The journal's segments by name, in the order of writing."""
         return self.journal.files()
 
     def outage_records(self) -> Iterator[OutageRecord]:
-        """Folded from the journal."""
         return outage_records(History([MemorySource(self.files())]))
 
 
 def simulate_outage(seed: int, version: str) -> SimulatedOutage:
-    """Run, write and check one seed. Raises events.codec.FrameTooLarge."""
+    """Raises events.codec.FrameTooLarge."""
     world = World(seed).run()
     journal = written(world.store.records, Draws(seed).fork("ids"), version)
     return SimulatedOutage(seed, world, journal, replay_breaches(journal))
 
 
 def written(records: Iterable[Record], ids: Draws, version: str) -> SimulatedJournal:
-    """The journal of these records' facts, one segment a leader."""
+    """The journal of these records' facts, one segment for each leader."""
     system, journal = System(logic=OUTAGE_LOGIC), SimulatedJournal(random_bytes(ids))
     for record in records:
         stamp = Stamp(record.mono_ns, WALL_NS + record.mono_ns)

@@ -1,9 +1,8 @@
-"""What a new run says about a pod: the same, saved, lost, or perhaps; and how likely.
+"""A pod's change in a new run: the same, saved, lost, or perhaps; and how likely.
 
-A verdict is certain only where the record shows the pod's way in the new run. A doubt (a pod without a known
-end, other means, a second start, a part that did not answer) makes it ``perhaps``. A pod that ends well in
-the record and in both runs stays the same in spite of most doubts: hardly any of these was lost
-(`STRONG_DOUBTS`).
+A doubt makes a verdict ``perhaps``: the record does not show the pod's way in the new run. But a pod that
+ends well in the record and in both runs is the same in spite of most doubts (`STRONG_DOUBTS`): hardly any
+such pod was lost.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ PodChange = Literal["same", "saved", "perhaps-saved", "lost", "perhaps-lost"]
 
 ENDED_WELL: tuple[decisions.PodOutcome | None, ...] = ("graceful", "spared")
 
-#: The kubelet's stops are over this long before a handover is on record.
+#: The kubelet's stops end at least this long before a hand-over is on record.
 HANDOVER_NS = 50 * NS_PER_MS
 
 AWAY_AT_THE_SIGNAL = "no daemon ran at the signal"
@@ -43,14 +42,14 @@ STRONG_DOUBTS = (AWAY_AT_THE_SIGNAL, OTHER_MEANS, OWN_PERIODS, END_UNKNOWN, NO_E
 
 
 class PodNeed(NamedTuple):
-    """What a pod took from the begin of its stop, or ``at_least`` had until it was killed."""
+    """A pod's time from the begin of its stop, or ``at_least`` its time until it was killed."""
 
     ns: int
     at_least: bool
 
 
 class PodRuns(NamedTuple):
-    """``then`` None: a new pod; another None: it has no part in that run."""
+    """``then`` None: a new pod; another None: not in that run."""
 
     then: PodRecord | None
     best: PodRecord | None
@@ -62,14 +61,14 @@ class PodRuns(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """``doubt``: why the pod's times may be others; its change may be certain in spite of it."""
+    """``doubt``: why the pod's times may differ; its change may be certain in spite of it."""
 
     change: PodChange
     doubt: str = ""
 
 
 def ended_well(pod: PodRecord | None) -> bool | None:
-    """None: not known."""
+    """None: unknown."""
     outcome = None if pod is None else pod.outcome
     return None if outcome in (None, "unknown") else outcome in ENDED_WELL
 
@@ -79,16 +78,14 @@ def killed_ns(pod: PodRecord) -> int | None:
     return min((each.killed_ns for each in pod.containers if each.killed_ns is not None), default=None)
 
 
-# --- doubts -------------------------------------------------------------------------------------
+# --- doubts ---
 
 
 class Doubts:
-    """What makes a record tell little about other times."""
-
     def __init__(self, shutdown: RecordedShutdown, seen: RecordedBehaviour) -> None:
-        #: Of every pod.
+        #: For every pod.
         self.of_all = ""
-        #: Of a pod that stops at another time than in the record.
+        #: For a pod that stops at another time than in the record.
         self.of_moved = ""
         #: Pods that were started again.
         self.again: dict[str, None] = {}
@@ -121,7 +118,7 @@ class Doubts:
         if any(each.means != then.means for each in runs):
             return OTHER_MEANS
         for pod, over_ns in zip(pods, handovers_ns, strict=True):
-            # From then on this daemon ends over the runtime what the kubelet has begun to end.
+            # From the hand-over on this daemon ends the kubelet's pods over the runtime.
             if pod is None or pod.means != "api" or over_ns is None:
                 continue
             if pod.ended_ns is None or pod.ended_ns > over_ns - HANDOVER_NS:
@@ -129,7 +126,7 @@ class Doubts:
         moved = any(each.began_ns != then.began_ns for each in runs)
         if not moved and (all(pods.fates) or all(killed_ns(each) == killed_ns(then) for each in runs)):
             return ""
-        # The times of its stop that a daemon has a part in.
+        # Its times that a daemon has a part in.
         steps: list[int | None] = []
         for each in (then, *runs):
             steps += [each.began_ns, each.ended_ns, *(hook.ended_ns for hook in each.hooks)]
@@ -139,11 +136,11 @@ class Doubts:
         return NO_DAEMON if away else self.of_moved
 
 
-# --- the change -----------------------------------------------------------------------------------
+# --- the change ---
 
 
 def verdict_of(pods: PodRuns, doubt: str) -> Verdict:
-    """``doubt``: as far as is known already. A new pod is neither saved nor lost."""
+    """A new pod is neither saved nor lost."""
     was, *now = pods.fates
     if pods.then is None or (pods.then == pods.best == pods.worst and pods.then.means != "observe"):
         return Verdict("same")
@@ -166,9 +163,9 @@ def verdict_of(pods: PodRuns, doubt: str) -> Verdict:
 
 
 def _ends_alike(pods: PodRuns) -> bool:
-    """In mode observe the kubelet ends the pod, by its own periods. They may follow the change or not: a pod
-    is the same if it ends alike under both. Its time counts from the signal: when the kubelet began to end it
-    is not on record.
+    """In mode observe the kubelet ends the pod, by its own periods, which may follow the change: the pod is
+    the same if it ends alike under both. Its time counts from the signal, because the kubelet's begin is not
+    on record.
     """
     had, *now = (0 if each is None else each.grace_seconds for each in pods)
     was, *fates = pods.fates
@@ -179,10 +176,10 @@ def _ends_alike(pods: PodRuns) -> bool:
     return now == [had, had] or (pods.then.ended_ns or 0) < min(had, *now) * NS_PER_SECOND
 
 
-# --- how likely -------------------------------------------------------------------------------------
+# --- how likely ---
 
-#: How often a pod ended well, in percent, by its end on record and in both runs (None: not known). Measured
-#: over simulated nights with misfortunes (tests.replay.whatif.truth).
+#: How often a pod ended well, by its end on record and in both runs (None: unknown). Measured over simulated
+#: nights with misfortunes (tests.replay.whatif.truth).
 WELL_PERCENT: dict[tuple[bool | None, ...], int] = {
     (True, True, True): 87,
     (True, True, False): 92,
@@ -203,18 +200,16 @@ WELL_PERCENT: dict[tuple[bool | None, ...], int] = {
     (None, False, False): 5,
 }
 
-#: The share above counts as much as so many stops on record.
+#: The share above weighs as much as so many stops on record.
 PRIOR_STOPS = 4
 
 
 class Curves:
-    """How long the stops of each workload took: the Kaplan-Meier estimate of `replay.advise`, from the time
-    on that a pod is known to have needed.
-    """
+    """Each workload's stops: the Kaplan-Meier estimate of `replay.advise`, from a pod's known need on."""
 
     def __init__(self, nights: Iterable[ShutdownRecord] = ()) -> None:
         self._node = ""
-        #: By workload, and of all: how many stops were cut after so long, and ended by themselves.
+        #: By workload, and for all (empty name): the numbers of cut and of ended stops, by their time.
         self._stops: dict[str, tuple[Counter[int], Counter[int]]] = {}
         for night in nights:
             self._node = night.node
@@ -223,8 +218,8 @@ class Curves:
                     self._stops.setdefault(name, (Counter(), Counter()))[stop.kind.ended][stop.ns] += 1
 
     def chance_percent(self, pods: PodRuns, verdict: Verdict, need: PodNeed | None) -> int | None:
-        """That the change of a ``perhaps`` happens. A pod that was killed, and has more time now, follows the
-        curve of all stops and of its workload's; another the shares.
+        """That the change of a ``perhaps`` happens. A pod that was killed and has more time now follows the
+        curves of all stops and of its workload; any other pod has the share in `WELL_PERCENT`.
         """
         if not verdict.change.startswith("perhaps"):
             return None
@@ -236,7 +231,7 @@ class Curves:
         return well if verdict.change == "perhaps-saved" else 100 - well
 
     def _ended_percent(self, name: str, had_ns: int, has_ns: int, prior_percent: int) -> int:
-        """Of the stops that took longer than one time, the share that ended within the other."""
+        """The share of stops that ended within ``has_ns``, of those that took longer than ``had_ns``."""
         stops = self._stops.get(name, (Counter(), Counter()))
         cut, ended = (Counter({ns: each[ns] for ns in each if ns > had_ns}) for each in stops)
         later = ended.total() + cut.total()

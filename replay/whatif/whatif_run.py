@@ -1,7 +1,7 @@
 """`what_if`: read the record, change it, and run it again twice: the best and the worst case.
 
 A container or hook with only a known bound ends just after it in the best case, and never by itself in the
-worst. Results that agree are certain; totals are the interval between the runs, no guarantee for every
+worst. Equal results are certain. A total is the interval between the runs, which need not hold for every
 mixture. Without changes both runs are the record, event by event (`Comparison.is_same`).
 """
 
@@ -54,7 +54,7 @@ from ebbtide.replay.whatif.verdicts import (
 )
 from ebbtide.replay.whatif.world import RecordedWorld, RunAgenda, Support, weakest
 
-#: A shutdown, and how its journal is opened.
+#: A shutdown, and a call that opens its journal.
 Night = tuple[ShutdownRecord, Callable[[], History]]
 
 #: (code, sentence). Codes are stable.
@@ -62,7 +62,7 @@ Assumption = tuple[str, str]
 
 
 class Outline(NamedTuple):
-    """A run, recorded or new. Times are nanoseconds since the signal; None: it did not happen.
+    """A run, recorded or new. Times count from the signal; None: it did not happen.
 
     ``total_ns``: to the release, or to the end of a cancelled shutdown. ``pods``: by UID, as planned.
     """
@@ -92,9 +92,9 @@ def outline(events: Iterable[tuple[int, Event]], signal_ns: int) -> Outline:
         wave.period_ns = wave.planned_ns if wave.period_ns is None else wave.period_ns
     for uid, pod in shutdown.pods.items():
         pod.grace_ns = pod.grace_seconds * NS_PER_SECOND if pod.grace_ns is None else pod.grace_ns
-        # Also of a fate without an observed end.
+        # Also for a fate without an observed end.
         pod.ended_ns = shutdown.decided_ns.get(uid)
-    # No other process continues a run that stops before the release.
+    # No process continues a run that stops before the release.
     outcome = shutdown.outcome(None, damaged=True) if shutdown.begun else "never-begun"
     return Outline(
         outcome=outcome,
@@ -109,8 +109,6 @@ def outline(events: Iterable[tuple[int, Event]], signal_ns: int) -> Outline:
 
 
 class Run(NamedTuple):
-    """One of the two runs."""
-
     records: tuple[Record, ...]
     outline: Outline
     world: RecordedWorld
@@ -119,15 +117,15 @@ class Run(NamedTuple):
 def what_if(history: History, first_seq: int, changes: Changes, curves: Curves | None = None) -> Comparison:
     """The shutdown that begins at record ``first_seq``, under ``changes``. ``curves``: for the chances.
 
-    Raises WrongChange; what `replay.whatif.record.read_recorded_shutdown` raises.
+    Raises as `run_again` and `replay.whatif.record.read_recorded_shutdown`.
     """
     return run_again(read_recorded_shutdown(history, first_seq), changes, curves)
 
 
 def run_again(shutdown: RecordedShutdown, changes: Changes, curves: Curves | None = None) -> Comparison:
-    """The same for a record that is read already. Raises WrongChange."""
+    """As `what_if`. Raises WrongChange."""
     if changes.settings is not None:
-        # The daemon sets it, not a configuration.
+        # No configuration has it.
         version = shutdown.settings.projection_version
         changes = replace(changes, settings=replace(changes.settings, projection_version=version))
     grant_ns = changes.grant_ns if changes.grant_ns is not None else _raised_ns(shutdown, changes)
@@ -151,7 +149,7 @@ def run_again(shutdown: RecordedShutdown, changes: Changes, curves: Curves | Non
         chance = (curves or Curves()).chance_percent(sides, verdict, need)
         pods.append(PodSide(*sides, need, support, verdict.change, chance))
     total = Interval(best.total_ns, worst.total_ns)
-    # A pod may end at another time than in both runs, or the release waits for its volumes.
+    # A pod may end at another time than in both runs, or the release may wait for its volumes.
     if not is_same and any(
         side.support.level == "assumed" or (side.then.means == "api" and side.then.volumes)
         for side in pods
@@ -163,9 +161,7 @@ def run_again(shutdown: RecordedShutdown, changes: Changes, curves: Curves | Non
 
 
 def trial_of(nights: Iterable[Night], periods: tuple[Period, ...]) -> Trial:
-    """Advice tried on the nights that it comes from. Shutdowns without a begin on record are no evidence, and
-    are not tried.
-    """
+    """Tries advice on its own nights. Shutdowns without a begin on record were no evidence."""
     changes, not_asked = Counter[str](), 0
     for shutdown, history in nights:
         if shutdown.headless:
@@ -191,15 +187,15 @@ def _run_once(
 ) -> Run:
     system, _ = _set_up(shutdown, changes)
     if grant_ns is not None and not isinstance(shutdown.events[0].event, PrepareForShutdown):
-        # Its first fact has no grant: as if logind had been read just before.
+        # Its first fact has no grant: read logind just before it.
         state = cast(LogindState, system.slots[(LOGIND, "")].state)
         read = LogindRead(owner="", grant_ns=grant_ns, preparing=False, kind=state.kind)
         system.step(read, _stamp(shutdown))
     system.next_seq = shutdown.first_seq
     agenda = RunAgenda(shutdown, seen.downtimes)
     world = RecordedWorld(shutdown, seen, agenda, is_best=is_best)
-    # When the machine goes down in any case. The world ends with a record that was cut, or, where logind's
-    # own timer cut it, with the new grant. A shutdown that was released within its grant has the new grant.
+    # When the machine goes down in any case. A cut record ends there; if logind's timer cut it, it ends with
+    # the new grant, and so does a shutdown that was released within its grant.
     by_timer = shutdown.last_ns - shutdown.signal_ns >= shutdown.grant_ns > 0
     if shutdown.is_cut:
         longer_ns = grant_ns - shutdown.grant_ns if by_timer and grant_ns is not None else 0
@@ -219,7 +215,7 @@ def _run_once(
 
 
 def _set_up(shutdown: RecordedShutdown, changes: Changes) -> tuple[System, list[Record]]:
-    """A system that loads the new settings just before the signal; its decisions come too late."""
+    """Loads the new settings just before the signal; the new run does not have these decisions."""
     system = shutdown.system()
     if changes.settings is None or changes.settings == shutdown.settings:
         return system, []
@@ -234,9 +230,8 @@ def _stamp(shutdown: RecordedShutdown) -> Stamp:
 
 
 def _raised_ns(shutdown: RecordedShutdown, changes: Changes) -> int | None:
-    """What logind would have been asked for with these settings: the actor decides it.
-
-    None: no request, or logind did not obey the present drop-in.
+    """The actor's request to logind with these settings; None: no request, or logind did not obey the present
+    drop-in.
     """
     known = config_of(shutdown.system())
     files = known.drop_ins
@@ -251,7 +246,6 @@ def _raised_ns(shutdown: RecordedShutdown, changes: Changes) -> int | None:
 
 
 def _granted(shutdown: RecordedShutdown, changes: Changes, raised_ns: int | None) -> Iterator[Assumption]:
-    """Settings that need more than the grant, and no new grant given."""
     if changes.grant_ns is not None:
         return
     if raised_ns is not None:
@@ -261,7 +255,6 @@ def _granted(shutdown: RecordedShutdown, changes: Changes, raised_ns: int | None
     known = config_of(system)
     if changes.settings is None or shutdown.grant_ns >= known.needed_ns:
         return
-    # Why logind's limit was not raised, as far as recorded.
     files = known.drop_ins
     why = "no drop-in was read" if files is None else "it was not raised on record"
     if files is not None and files.overridden_by:
@@ -296,13 +289,13 @@ def _assumptions(shutdown: RecordedShutdown, seen: RecordedBehaviour, run: Run) 
         yield "cut-short", f"the record ends {end} after the signal: what comes later is not known"
 
 
-# --- two runs side by side: what was, and what would have been, pod by pod and wave by wave -----------
+# --- the record and both runs side by side ---
 
-# The new run is a pair, best and worst. Where both agree, the result is as certain as the pod's evidence.
+# If both runs agree, the result is as certain as the pod's evidence.
 
 
 class Interval(NamedTuple):
-    """Nanoseconds in both runs; None: it does not happen in this run."""
+    """Nanoseconds in both runs; None: it does not happen."""
 
     best: int | None
     worst: int | None
@@ -315,7 +308,7 @@ class Interval(NamedTuple):
 
 
 class PodSide(NamedTuple):
-    """``then`` None: a new pod. ``chance_percent``: that a ``perhaps`` happens."""
+    """``then`` None: a new pod. ``chance_percent``: a ``perhaps`` happens."""
 
     then: PodRecord | None
     best: PodRecord | None
@@ -327,20 +320,20 @@ class PodSide(NamedTuple):
 
     @property
     def pod(self) -> PodRecord:
-        """Any of them, for a value that does not change."""
+        """For values that do not change."""
         found = self.then or self.best or self.worst
         assert found is not None, "a row is about a pod of one of the runs"
         return found
 
     def now(self, of: Callable[[PodRecord], int | None]) -> Interval:
-        # The time of an assumed stop has no bound.
+        # An assumed stop has no bound.
         if of is took_ns and self.then is not None and self.support.level == "assumed":
             return Interval(0, None)
         return Interval(*(None if each is None else of(each) for each in (self.best, self.worst)))
 
     @property
     def outcomes(self) -> tuple[decisions.PodOutcome | None, decisions.PodOutcome | None]:
-        """Best, worst; None: not stopped, or the record ends before."""
+        """Best, worst; None: not stopped, or the record ends before that."""
         best, worst = (None if pod is None else pod.outcome for pod in (self.best, self.worst))
         return best, worst
 
@@ -355,9 +348,8 @@ class WaveSide(msgspec.Struct, frozen=True):
 
 
 class Comparison(NamedTuple):
-    """The record (``then``) and the two runs. ``is_same``: both runs are the record. ``total``: from the
-    signal to the release, or to the end of a cancelled shutdown. Pods are in the order of the recorded plan,
-    new ones last.
+    """The record (``then``) and the two runs. ``is_same``: both are the record. ``total``: to the release, or
+    to the end of a cancelled shutdown. Pods are in the recorded plan's order, new ones last.
     """
 
     then: Outline
@@ -370,7 +362,7 @@ class Comparison(NamedTuple):
     assumptions: tuple[Assumption, ...]
 
     def expected_percent(self, change: Literal["saved", "lost"]) -> int:
-        """A hundred times how many pods: the certain ones, and the chances of the others."""
+        """Certain pods count 100, the others their chance."""
         perhaps: PodChange = "perhaps-saved" if change == "saved" else "perhaps-lost"
         chances = sum(pod.chance_percent or 0 for pod in self.changed(perhaps))
         return 100 * len(self.changed(change)) + chances
@@ -391,7 +383,7 @@ def _wave_sides(runs: tuple[Outline, ...]) -> tuple[WaveSide, ...]:
 
 
 def _need_of(pod: PodRecord, last_ns: int) -> PodNeed | None:
-    """The recorded need of this pod; None: it was never asked to stop."""
+    """None: it was never asked to stop."""
     refused = any(each.stop_refused for each in pod.containers)
     if pod.began_ns is None or (refused and pod.outcome != "graceful"):
         return None
