@@ -1,11 +1,7 @@
 """Events to bytes and back: the payload of an event, and the frame around a record (docs/journal-format.md).
 
-A payload is a MessagePack map without default values. The frame has the type tag, so that a reader can skip
-unknown types.
-
-The chain hash of a frame covers the 32 bytes before it (the hash of its predecessor, or of the segment's
-header) and the frame, so a reader hashes one slice a record. The CRC has another task: finding whole frames
-behind damage.
+The frame has the type tag, so that a reader can skip unknown types. Its chain hash covers the 32 bytes before
+it, so a reader hashes one slice a record.
 """
 
 from __future__ import annotations
@@ -24,24 +20,24 @@ from ebbtide.events.messages import Names
 
 
 class UnknownType(Exception):
-    """The journal holds an event type that this version does not know; use a newer ebbtide to read it."""
+    """This version does not know an event's type."""
 
 
 class BadPayload(Exception):
-    """A payload does not fit its type: the journal was edited, or written by an incompatible version."""
+    """A payload does not fit its type: an edited journal, or an incompatible version's."""
 
 
-#: Values in one payload. A checkpoint of 10 000 pods has 1 140 000; each takes up to 150 bytes of memory, and
-#: a frame full of empty lists would take more than a gigabyte.
+#: In one payload. A checkpoint of 10 000 pods has 1 140 000 values. A value takes up to 150 bytes of memory,
+#: so a frame full of empty lists would take more than a gigabyte.
 VALUES_MAX = 1_200_000
 #: In any other payload: five times the plan for 10 000 pods.
 OTHER_VALUES_MAX = 200_000
-#: The bytes of names and texts: they begin no value but a small number.
+#: The bytes of texts: no value begins with one, except a small number.
 _ASCII = bytes(range(128))
 
 
 def count_values(payload: bytes) -> int:
-    """At most so many, for a microsecond a kilobyte: each but a small number begins outside of ASCII."""
+    """At most so many, without small numbers. It takes a microsecond a kilobyte."""
     return len(payload.translate(None, _ASCII))
 
 
@@ -50,7 +46,7 @@ def _has_too_many_values(payload: bytes, most: int) -> bool:
 
 
 _encoder = msgspec.msgpack.Encoder()
-#: Made at the first use of a type: all of them would cost a start more than its other imports.
+#: Made at the first use of a type: all would cost a start more time than its other imports.
 _decoders: dict[str, msgspec.msgpack.Decoder[Event]] = {}
 
 encode_event = _encoder.encode
@@ -58,8 +54,7 @@ encode_event = _encoder.encode
 
 def decode_event(tag: str, payload: bytes) -> Event:
     """Raises UnknownType, BadPayload."""
-    # Ignore unknown fields: a newer version has added them. Refuse a field of another kind, because its
-    # meaning is unknown.
+    # msgspec ignores unknown fields, which a newer version has added, and refuses a field of another type.
     decoder = _decoders.get(tag)
     if decoder is None:
         kind = TYPES.get(tag)
@@ -72,16 +67,13 @@ def decode_event(tag: str, payload: bytes) -> Event:
             raise BadPayload(f"{tag}: more than {most} values")
     try:
         return decoder.decode(payload)
-    # A name that is no UTF-8 raises an error outside of msgspec's, and so does nesting deeper than a stack.
+    # msgspec does not wrap errors of a name that is no UTF-8, or of deep nesting.
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadPayload(f"{tag}: {error}") from error
 
 
 def plain_payload(payload: bytes) -> Any:
-    """As plain values, whatever its type; hexadecimal digits if unreadable.
-
-    A sentence in place of a payload that would fill the memory.
-    """
+    """As plain values; a sentence if these would fill the memory; hexadecimal digits if unreadable."""
     if _has_too_many_values(payload, OTHER_VALUES_MAX):
         return f"{len(payload)} bytes, more than {OTHER_VALUES_MAX} values: not shown"
     try:
@@ -92,26 +84,25 @@ def plain_payload(payload: bytes) -> Any:
 
 # --- frames ---------------------------------------------------------------------------------------
 
-#: Begins every frame; a reader searches for it behind damage.
+#: A reader searches for it behind damage.
 FRAME_MAGIC = 0xEBB71DE5
 FRAME_MAGIC_BYTES = FRAME_MAGIC.to_bytes(4, "little")
 
-# Numbers have fixed places, texts follow: a reader unpacks one head a record, and skips by length. Every
-# frame has the durable number, because evidence for a loss must be behind it.
+# Every frame has the durable number, because the evidence for a loss must be behind it.
 #: magic, crc, length, seq, durable seq, mono ns, wall ns, episode, cause, flags, tag length, actor length.
 FRAME_HEAD = struct.Struct("<IIIQQqqQQBBH")
-#: The head without magic and CRC: the CRC covers all from here.
+#: The head from where the CRC begins to count.
 FRAME_CHECKED = struct.Struct("<IQQqqQQBBH")
 HASH_BYTES = 32
 FRAME_BYTES_MIN = FRAME_HEAD.size + HASH_BYTES
 
-#: A checkpoint of 10 000 pods with 1.5 KiB of state each fits; a damaged length cannot ask for more memory.
+#: Room for a checkpoint of 10 000 pods with 1.5 KiB each; a damaged length cannot ask for more memory.
 FRAME_BYTES_MAX = 16 * 1024 * 1024
 
 FLAG_LAST = 1
-#: The frame is the trailer of a sealed segment. It repeats the last record's number and names the header.
+#: The trailer of a sealed segment: it repeats the last record's number and names the header.
 FLAG_TRAILER = 2
-#: The frame is the header of a segment whose records were carried over from a failed file.
+#: The header of a segment whose records were carried over from a failed file.
 FLAG_BOUNDARY = 4
 
 #: Why `parse_frames` stopped without damage.
@@ -123,7 +114,7 @@ _NO_HASH = bytes(HASH_BYTES)
 
 
 class RawRecord(NamedTuple):
-    """A verified frame, its payload still encoded. ``durable_seq``: the last durable record at its write."""
+    """A verified frame. ``durable_seq``: the last durable record at its write."""
 
     seq: int
     mono_ns: int
@@ -139,14 +130,14 @@ class RawRecord(NamedTuple):
 
 
 class FrameTooLarge(ValueError):
-    """No reader would take this event: split it, as inventories are split into parts."""
+    """No reader would accept this event. Split it, as `InventoryTaken` does."""
 
 
 def encode_frame(record: Record, previous_hash: bytes, durable_seq: int) -> bytes:
-    """The frame of one record; its last 32 bytes are its chain hash. Raises FrameTooLarge."""
+    """Raises FrameTooLarge."""
     event, payload = record.event, encode_event(record.event)
     if len(payload) > ITEMS_MAX:
-        # It may break a reader's limit.
+        # It may be above a reader's limit.
         try:
             decode_event(type(event).__name__, payload)
         except BadPayload as error:
@@ -167,8 +158,8 @@ def encode_trailer(seq: int, header_hash: bytes, previous_hash: bytes) -> bytes:
 
 
 def encode_boundary(seq: int, header: bytes) -> bytes:
-    """A segment header as a frame: behind it the chain of carried records restarts at its hash."""
-    # The records behind it were chained to the header's own hash first, and keep their hashes.
+    """A segment header as a frame."""
+    # It ends with the header's own hash, because the carried records behind it are chained to that.
     framed = _frame((seq, 0, 0, 0, 0, 0), FLAG_BOUNDARY, b"", b"", header[:-HASH_BYTES], _NO_HASH)
     return framed[:-HASH_BYTES] + header[-HASH_BYTES:]
 
@@ -181,7 +172,7 @@ def _frame(
     payload: bytes,
     previous_hash: bytes,
 ) -> bytes:
-    # Refuse it here: a reader takes such a length for damage, and would lose all records behind it.
+    # Refuse it here: for a reader such a length is damage, and it would lose all records behind it.
     length = FRAME_BYTES_MIN + len(actor) + len(tag) + len(payload)
     if length > FRAME_BYTES_MAX:
         raise FrameTooLarge(f"{tag.decode()} of {length} bytes is above {FRAME_BYTES_MAX}: split the event")
@@ -191,7 +182,7 @@ def _frame(
 
 
 def decode_record(raw: RawRecord) -> Record:
-    """Raises events.codec.UnknownType and events.codec.BadPayload."""
+    """Raises UnknownType and BadPayload."""
     return Record(
         seq=raw.seq,
         mono_ns=raw.mono_ns,
@@ -205,11 +196,10 @@ def decode_record(raw: RawRecord) -> Record:
 
 
 class ParsedFrames(NamedTuple):
-    """The result of `parse_frames`. ``pos`` is behind the last good frame.
+    """``pos`` is behind the last good frame.
 
-    ``whole`` counts the records up to the last end of a step and ``whole_pos`` is behind it (0 and -1: none).
-    ``stop``: why the frame at ``pos`` was not taken, None: the buffer ended. `STOP_TRAILER` and
-    `STOP_BOUNDARY` are no damage.
+    ``whole`` records end with a step, and ``whole_pos`` is behind them (0 and -1: none). ``stop``: why
+    reading stopped at ``pos``; None: the buffer ended. `STOP_TRAILER` and `STOP_BOUNDARY` are no damage.
     """
 
     records: list[RawRecord]
@@ -221,10 +211,9 @@ class ParsedFrames(NamedTuple):
     stop: str | None
 
 
-#: Actor and type tag, by their bytes in a frame with the two lengths in front.
+#: Actor and type tag, by their bytes in a frame, the two lengths in front.
 _names_by_bytes: dict[bytes, tuple[str, str]] = {}
-#: Actors are few outside tests; endless or long names in a journal must not fill the cache. Ours have at most
-#: some 60 bytes.
+#: Many or long names in a journal must not fill the cache. Ours have at most some 60 bytes.
 _NAMES_MAX, _NAMES_BYTES_MAX = 65_536, 256
 _LENGTHS_FROM, _LENGTHS = FRAME_HEAD.size - 3, struct.Struct("<BH")
 
@@ -241,10 +230,10 @@ def _decode_names(raw: bytes) -> tuple[str, str]:
 
 
 def parse_frames(buffer: bytes, pos: int, end: int, seq: int) -> ParsedFrames:
-    """Read and verify frames from ``pos`` to at most ``end``; ``seq`` is the last record's number.
+    """Verify frames from ``pos`` to at most ``end``; ``seq`` is the last record's number.
 
     The 32 bytes before ``pos`` must be the hash before the first frame. This is the inner loop of every
-    reader: one SHA-256 a record, and few calls.
+    reader, so it makes few calls.
     """
     unpack, sha256 = FRAME_HEAD.unpack_from, hashlib.sha256
     known, make, new = _names_by_bytes, RawRecord, tuple.__new__
@@ -261,15 +250,14 @@ def parse_frames(buffer: bytes, pos: int, end: int, seq: int) -> ParsedFrames:
         if magic != FRAME_MAGIC or hash_from < payload_from or length > FRAME_BYTES_MAX:
             stop = "no frame begins here"
             break
-        # The buffer has only a part of it: the reader reads more, or the file is cut short here.
+        # The buffer has only a part of the frame.
         if hash_from + HASH_BYTES > end:
             break
         digest = buffer[hash_from : hash_from + HASH_BYTES]
-        # Every flag but LAST ends the run; the caller interprets it.
         if flags > FLAG_LAST or sha256(buffer[pos - HASH_BYTES : hash_from]).digest() != digest:
             stop = _why_no_frame(buffer[pos:hash_from], crc, flags)
             break
-        # The writer chained a wrong number: a bug, and no base for any state.
+        # The writer chained a wrong number, so no state can be trusted.
         seq += 1
         if number != seq:
             stop, seq = f"record {number} stands where {seq} belongs", seq - 1
@@ -302,7 +290,7 @@ def parse_frames(buffer: bytes, pos: int, end: int, seq: int) -> ParsedFrames:
 
 
 def _why_no_frame(body: bytes, crc: int, flags: int) -> str:
-    # Only now: while the chain holds, its hash covers the CRC too. The CRC shows whether the frame's bytes or
+    # Only for the reason, because the chain's hash covers the CRC too: it shows whether the frame's bytes or
     # its place are wrong.
     if zlib.crc32(body[_CRC_FROM:]) != crc:
         return "a frame's checksum is wrong"
@@ -318,7 +306,7 @@ NAMING_EVENTS = tuple(tag for tag, kind in TYPES.items() if kind.introduce is no
 
 
 def learn_record(names: Names, raw: RawRecord) -> None:
-    """Learn the names in an encoded record. An unreadable one introduces no pod."""
+    """An unreadable record introduces no pod."""
     if raw.tag in NAMING_EVENTS:
         with suppress(BadPayload, UnknownType):
             decode_event(raw.tag, raw.payload).introduce(names)

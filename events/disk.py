@@ -1,13 +1,7 @@
 """Where segments are written: a directory on a disk that may be slow, full, broken, or hung.
 
-Every call of `Storage` runs in one of the location's own threads, and the caller may abandon it, so that a
-hung disk blocks no task. `bounded` limits the wait.
-
-`LocationTakeover` makes a process the writer of a location. The boot's end often loses a fallback location,
-so the writer at a better one copies its segments, as whole files: no link may name a segment that a power cut
-or a reboot can take.
-
-Retention removes whole segments, oldest first: `removable` chooses them; `trim` removes them.
+Every call of `Storage` runs in one of the location's own threads. The caller may abandon it, so a hung disk
+blocks no task.
 """
 
 from __future__ import annotations
@@ -33,18 +27,18 @@ from ebbtide.events.segment import SHORT_ID_DIGITS, parse_segment_file_name
 from ebbtide.events.units import span_s
 
 DIRECTORY_MODE = 0o700
-#: For directories above the journal, with any umask: who may write there can move the journal away.
+#: For directories above the journal, with any umask: a user who may write there could move the journal.
 PARENT_MODE = 0o755
 LOCK_NAME = "lock"
 RESERVE_NAME = "reserve"
 
-#: The holder's text in a lock file.
+#: Of the holder's text in a lock file: a program's name and a process id.
 OWNER_BYTES_MAX = 256
 
-#: A write, a sync and one call of retention at a time; a hung location keeps its threads.
+#: One each for a write, a sync and a call of retention; a hung location keeps its threads.
 THREADS_MAX = 3
 
-#: Errors of a full disk, which the reserve helps.
+#: The errors against which the reserve helps.
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 T = TypeVar("T")
@@ -52,35 +46,33 @@ Ts = TypeVarTuple("Ts")
 
 
 class JournalLocked(Exception):
-    """Another program writes this journal; end it first, or name another directory with --journal."""
+    """Another program writes this journal."""
 
 
 class SegmentGone(OSError):
-    """The segment is no longer at its location: its folder was moved or deleted."""
-
     def __init__(self) -> None:
         super().__init__(errno.ENOENT, "its folder was moved or deleted")
 
 
 class SegmentFile(Protocol):
-    """One segment while it is written. Raises OSError; after that, do not use the file again."""
+    """Raises OSError; after that, do not use the file again."""
 
     async def write(self, data: bytes) -> None:
-        """Writes all of it, at the end."""
+        """Appends all of it."""
 
     async def sync(self) -> None:
-        """Makes everything written before durable. Raises SegmentGone."""
+        """Raises SegmentGone."""
 
     async def watch(self) -> None:
-        """Until the file is closed. Raises SegmentGone: no reader would find what is written from now on."""
+        """Until the file is closed. Raises SegmentGone: no reader would find later records."""
 
     async def close(self) -> None:
-        """Releases its descriptor, even if a call hangs in it; a second call is a no-op."""
+        """Works even if a call hangs; a second call is a no-op."""
 
 
 class Waits(NamedTuple):
-    """In seconds: how long the journal waits for a location, how long written data stays unsynced without a
-    waiter, and how long records gather before a write without one.
+    """Bounds of a call and of a sync. Without a waiter: how long written data stays unsynced, and how long
+    records gather before a write.
     """
 
     call_seconds: float
@@ -90,8 +82,6 @@ class Waits(NamedTuple):
 
 
 class Storage(Protocol):
-    """Write access to one location."""
-
     @property
     def location(self) -> str: ...
 
@@ -102,19 +92,19 @@ class Storage(Protocol):
     def source(self) -> Source: ...
 
     async def acquire(self, program: str) -> None:
-        """Make the directory if it is missing and become its only writer; a second call is a no-op.
+        """Make a missing directory and become its only writer; a second call is a no-op.
 
-        Raises JournalLocked, naming the other's program and process id, and OSError.
+        Raises JournalLocked and OSError.
         """
 
     async def create(self, name: str) -> SegmentFile:
-        """A new file with a durable name. Raises OSError, also if the name is taken."""
+        """The new file's name is durable. Raises OSError, also if the name is taken."""
 
     async def sync_file(self, name: str) -> None:
-        """Make an existing file durable; cheap if it is."""
+        """Make an existing file durable."""
 
     async def put(self, name: str, data: bytes) -> None:
-        """A whole durable file, or none. Raises OSError."""
+        """Write a whole durable file, or none. Raises OSError."""
 
     async def set_reserve(self, size_bytes: int) -> None:
         """Reserve space for a full disk; 0 frees it. Raises OSError."""
@@ -130,13 +120,11 @@ class Storage(Protocol):
 
 
 class DirectoryFile:
-    """A segment file on a real disk."""
-
     def __init__(self, descriptor: int, limiter: trio.CapacityLimiter, path: Path) -> None:
         self._descriptor = descriptor
         self._limiter = limiter
         self._path = path
-        #: A watch that hangs must not take a writer's thread.
+        #: A hung watch must not take a writer's thread.
         self._watch_limiter, self._watching = trio.CapacityLimiter(1), trio.CancelScope()
         self._guard = threading.Lock()
         self._users = 0
@@ -176,8 +164,8 @@ class DirectoryFile:
             await _in_thread(self._limiter, os.close, self._descriptor)
 
     def _use(self, work: Callable[[int], None]) -> None:
-        # The last user of a closed file closes its descriptor: the number is not reused before, so a hung
-        # write cannot reach another file.
+        # The last user of a closed file closes its descriptor. Earlier the kernel could reuse the number, and
+        # a hung write would reach another file.
         with self._guard:
             if self._closing:
                 raise OSError(errno.EBADF, "the segment was given up")
@@ -193,14 +181,12 @@ class DirectoryFile:
 
 
 class DirectoryStorage:
-    """A directory on a real disk."""
-
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.source = DirectorySource(path, own=True)
         self._path = Path(path)
         self._limiter = trio.CapacityLimiter(THREADS_MAX)
         self._lock = -1
-        #: An abandoned attempt must end before the next one, or we meet our own lock.
+        #: An abandoned attempt must end before the next one, or that finds our own lock.
         self._locking = threading.Lock()
 
     @property
@@ -212,7 +198,7 @@ class DirectoryStorage:
         return disk_waits()
 
     async def acquire(self, program: str) -> None:
-        # Perhaps the lock of a folder that was moved or deleted, and is made again now.
+        # The locked folder may have been moved or deleted.
         if self._lock >= 0 and not await self.call(_is_named, self._lock, self._path / LOCK_NAME):
             await self.release()
         if self._lock < 0:
@@ -246,16 +232,14 @@ class DirectoryStorage:
 
 
 class Seen(NamedTuple):
-    """The kernel's view of a thread. ``runs``: it does, or would with a free processor; ``waits``: how often
-    it has waited.
-    """
+    """A thread's state. ``runs``: or waits for a processor; ``waits``: how often it has waited."""
 
     runs: bool
     waits: int
 
 
 class _Thread:
-    """The thread of a bounded call: its number during the call, and whether it began."""
+    """The thread of a bounded call; its number is 0 before and after the call."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -263,11 +247,10 @@ class _Thread:
 
     @property
     def waits_for_processor(self) -> bool:
-        """It could begin but has not, or has ended without its caller's notice."""
+        """It has not begun although the limiter lets it, or has ended and its caller has not noticed."""
         return self.limiter is not None and not self.number and self.limiter.available_tokens > 0
 
     def look(self) -> Seen | None:
-        """None: there is no such thread, or no view of it."""
         number = self.number
         if not number:
             return None
@@ -304,8 +287,7 @@ async def _take(
     *args: *Ts,
 ) -> int:
     """Opens a descriptor under ``taking``; closes it if the caller has given up."""
-    # An abandoned open may succeed a minute later: then the thread closes the descriptor. Either side may be
-    # first.
+    # An abandoned open may succeed a minute later, so both sides may close it.
     taken: list[int] = []
     abandoned = threading.Event()
 
@@ -328,8 +310,7 @@ async def _take(
 
 
 def _close(taken: list[int]) -> None:
-    """At most once, whichever thread is first."""
-    # Taking it off the list is atomic: closing a number twice may close another file.
+    # `pop` is atomic. Closing a number twice may close another file.
     try:
         descriptor = taken.pop()
     except IndexError:
@@ -338,8 +319,8 @@ def _close(taken: list[int]) -> None:
 
 
 def _create(directory: Path, name: str) -> int:
-    # Exclusively: an existing file is evidence. The name becomes durable before any record: else a power cut
-    # could leave a synced record in a file that no directory lists.
+    # Never overwrite a file: it is evidence. The name becomes durable before any record, or a power cut could
+    # leave a synced record in a file that no directory lists.
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     with own_directory(directory) as folder:
         descriptor = os.open(name, flags, FILE_MODE, dir_fd=folder)
@@ -352,7 +333,7 @@ def _create(directory: Path, name: str) -> int:
 
 
 def _remove(directory: Path, name: str) -> None:
-    # Sync one by one: a power cut must never take the newer file and leave the older.
+    # Sync each: a power cut must not bring back an older file without the newer one.
     with own_directory(directory) as folder:
         os.unlink(name, dir_fd=folder)
         os.fsync(folder)
@@ -372,8 +353,7 @@ def _lock(directory: Path, owner: str) -> int:
     with own_directory(directory) as folder:
         descriptor = os.open(LOCK_NAME, flags, FILE_MODE, dir_fd=folder)
     try:
-        # flock, not a pid file: it ends with its process and needs no cleanup. The text is for a process that
-        # finds it taken.
+        # flock, not a pid file: it ends with its process.
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, owner.encode(), 0)
@@ -392,7 +372,7 @@ def _lock(directory: Path, owner: str) -> int:
 
 
 def _is_named(descriptor: int, path: Path) -> bool:
-    """Whether the open file still has this path: a moved parent changes neither file nor folder."""
+    """Ask by path: a moved parent changes neither the file nor its folder."""
     try:
         return os.path.samestat(os.stat(path, follow_symlinks=False), os.fstat(descriptor))
     except (FileNotFoundError, NotADirectoryError):
@@ -400,7 +380,7 @@ def _is_named(descriptor: int, path: Path) -> bool:
 
 
 def _make_directory(directory: Path, mode: int) -> None:
-    """Durably: a power cut that takes the directory takes its files."""
+    """Durably, or a power cut takes the directory with its files."""
     if directory.is_dir():
         return
     _make_directory(directory.parent, PARENT_MODE)
@@ -416,7 +396,7 @@ def _set_reserve(directory: Path, size_bytes: int) -> None:
             return
         flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(RESERVE_NAME, flags, FILE_MODE, dir_fd=folder)
-    # Allocated: a sparse file would reserve no space.
+    # A sparse file would reserve no space.
     try:
         os.posix_fallocate(descriptor, 0, size_bytes)
     finally:
@@ -425,9 +405,9 @@ def _set_reserve(directory: Path, size_bytes: int) -> None:
 
 # --- how long the journal waits for a disk --------------------------------------------------------
 
-#: A crash of the machine loses at most this much unawaited data.
+#: A crash of the machine loses at most this much data for which no caller waited.
 UNSYNCED_SECONDS = 0.1
-#: A thread that waits for the interpreter's lock wakes every few milliseconds; in a hung disk it does not.
+#: In this time, a thread that waits for the interpreter's lock wakes; a thread in a hung disk does not.
 LOOK_SECONDS = 0.05
 
 
@@ -438,9 +418,7 @@ def disk_waits() -> Waits:
 async def bounded(
     function: Callable[[Unpack[Ts]], Awaitable[T]], *args: *Ts, seconds: float | None = None
 ) -> T:
-    """Await ``function(*args)``. Raises OSError (ETIMEDOUT) if it does not end in time, unless it only lacks
-    a processor.
-    """
+    """Raises OSError (ETIMEDOUT) if the call does not end in time. A thread without a processor gets more."""
     seconds = bounds.now.disk_seconds if seconds is None else seconds
     thread, answers, errors = _Thread(), list[T](), list[Exception]()
     reset = _thread.set(thread)
@@ -473,7 +451,7 @@ async def _give_up(thread: _Thread, seconds: float, scope: trio.CancelScope) -> 
 
 
 async def begin_file(storage: Storage, name: str, data: bytes) -> SegmentFile:
-    """A new file that begins with ``data``. Raises OSError, and then keeps no descriptor."""
+    """Raises OSError, and then keeps no descriptor."""
     seconds = storage.waits.call_seconds
     file = await bounded(storage.create, name, seconds=seconds)
     try:
@@ -485,51 +463,52 @@ async def begin_file(storage: Storage, name: str, data: bytes) -> SegmentFile:
 
 
 async def close_file(file: SegmentFile) -> None:
-    """Only a descriptor is at stake: undurable data is written again elsewhere."""
+    """An error only costs a descriptor: the writer writes data that is not durable again elsewhere."""
     with suppress(OSError):
         await bounded(file.close)
 
 
 # --- becoming the writer of a location ------------------------------------------------------------
 
-#: Of one segment from another location: far more than one ever has.
+#: Far more than a segment ever has.
 COPY_BYTES_MAX = 1024 * 1024 * 1024
 
 
 class LocationTakeover:
-    """One process on its way to being the writer. It remembers which syncs not to trust."""
+    """How one process becomes the writer of a location.
+
+    The boot's end often loses a fallback location. So the writer at a better one copies its segments, because
+    no link may name a segment that a power cut or a reboot can take.
+    """
 
     def __init__(self, program: str, journal_id: bytes) -> None:
         self._program = program
         self._journal_id = journal_id
-        #: Files whose sync failed: the kernel has forgotten the missing pages, and the next sync would
-        #: succeed.
+        #: Files whose sync failed: the kernel has dropped the missing pages, and the next sync would succeed.
         self._doubtful: set[tuple[str, str]] = set()
 
     async def settle(self, storage: Storage, others: Sequence[Storage], below: int | None = None) -> None:
-        """Raises JournalLocked, and OSError if the location or another's history cannot be used.
+        """Sync all segments there: an earlier process may have left any in the page cache. Then `bring`.
 
-        Syncs all segments there: an earlier process may have left any in the page cache. Replaces a file that
-        cannot be synced by a copy. Brings the other locations' segments with a number under ``below``.
+        Raises JournalLocked, and OSError if the location or another one's history cannot be used.
         """
         await self.acquire(storage)
         there = await _names_at(storage, self._journal_id)
         for name in there:
             file = (storage.location, name)
-            # After a failed sync the kernel has forgotten the missing pages. So read the bytes back and write
-            # them anew.
             if file not in self._doubtful:
                 try:
                     await bounded(storage.sync_file, name, seconds=storage.waits.sync_seconds)
                     continue
                 except OSError:
                     self._doubtful.add(file)
+            # Read the bytes back and write them again.
             await _copy_segment(name, storage, storage)
             self._doubtful.discard(file)
         await self.bring(storage, others, below)
 
     async def bring(self, storage: Storage, others: Sequence[Storage], below: int | None = None) -> None:
-        """The others' segments that are missing at ``storage``. Raises OSError."""
+        """Copy the others' segments under ``below`` that are missing at ``storage``. Raises OSError."""
         there = await _names_at(storage, self._journal_id)
         for other in others:
             for name in await _names_at(other, self._journal_id, below):
@@ -541,8 +520,8 @@ class LocationTakeover:
 
 
 class Failback:
-    """From a fallback to the first location, in two steps: a sync of its content, beside the writing, then a
-    copy of newer segments when a later segment begins.
+    """From a fallback to the first location: `prepare` runs beside the writing, `finish` when a later segment
+    begins.
     """
 
     def __init__(self, takeover: LocationTakeover, storages: Sequence[Storage]) -> None:
@@ -551,7 +530,7 @@ class Failback:
         self._ready = self._busy = False
 
     async def prepare(self, segment: int) -> None:
-        """All before the current segment. A failure has no effect."""
+        """Settle all before the current segment. A failure has no effect."""
         if self._busy:
             return
         self._busy = True
@@ -561,7 +540,7 @@ class Failback:
         self._busy = False
 
     async def finish(self) -> bool:
-        """Between two segments: the rest, if it was prepared; True when the first location has it all."""
+        """Between two segments, copy the rest if `prepare` succeeded. True: the first location has all."""
         ready, self._ready = self._ready, False
         if ready:
             with suppress(OSError):
@@ -581,9 +560,7 @@ async def _names_at(storage: Storage, journal_id: bytes, below: int | None = Non
 
 
 def _segment_names(source: Source, journal_id: bytes, below: int | None) -> list[str]:
-    """The names of a journal's segments at one location, all or those under a number."""
-    # By name alone: a journal whose id begins alike comes along without harm, because readers use the
-    # headers.
+    # Another journal's id may begin alike: without harm, because readers use the headers.
     ours = journal_id.hex()[:SHORT_ID_DIGITS]
     named = ((file.name, parse_segment_file_name(file.name)) for file in source.files() if file.size)
     return [
@@ -594,20 +571,17 @@ def _segment_names(source: Source, journal_id: bytes, below: int | None) -> list
 # --- retention ----------------------------------------------------------------------------------
 
 
-#: Outside of an episode, seal a segment of this size: a start reads the newest one again, 50 ms for 1 MiB.
+#: Outside of an episode, seal a segment of this size: a start reads the newest one, 50 ms for 1 MiB.
 SEGMENT_BYTES_MAX = 1024 * 1024
-#: A month of idle days and a hundred shutdowns of a hundred pods fit.
+#: Room for a month of idle days and a hundred shutdowns of a hundred pods.
 TOTAL_BYTES_MAX = 64 * 1024 * 1024
 AGE_NS_MAX = 90 * 24 * 3600 * NS_PER_SECOND
-#: Above this even an undelivered status and an unexported span go: a full disk would take more.
+#: Above this, remove even records that are still needed: a full disk would cost the next shutdown's journal.
 HARD_BYTES_MAX = 256 * 1024 * 1024
 
 
 class Limits(NamedTuple):
-    """The bounds of a location: bytes, and nanoseconds since a segment's last write.
-
-    ``whole_episodes``: the rest begins outside of an episode, so that each goes or stays as a whole.
-    """
+    """``age_ns``: since a segment's last write. ``whole_episodes``: remove only whole episodes."""
 
     total_bytes: int = TOTAL_BYTES_MAX
     age_ns: int = AGE_NS_MAX
@@ -616,44 +590,38 @@ class Limits(NamedTuple):
 
 
 LIMITS = Limits()
-#: One node's outages in the API server: a thousand such nodes take a quarter of etcd's default space (2 GiB).
-#: An open outage stays.
+#: A thousand nodes' outages in the API server take a quarter of etcd's default space (2 GiB). An open outage
+#: stays.
 OUTAGE_LIMITS = Limits(total_bytes=512 * 1024, hard_bytes=1 << 62, whole_episodes=True)
 
 
 class Held(NamedTuple):
-    """A segment, for the rule."""
-
     size: int
     modified_ns: int
     #: The lowest record number that it may have.
     seq_from: int
-    #: Its first record is a checkpoint, so reading can begin here.
+    #: Reading can begin here.
     checkpoint: bool
-    #: On the path of the current journal. Other segments are useless.
+    #: On the current journal's path. Other segments are useless.
     current: bool = True
 
 
 def removable(held: Sequence[Held], now_wall_ns: int, keep_from_seq: int | None, limits: Limits) -> int:
-    """How many of these segments, oldest first, go; the last one never goes.
+    """How many of these segments to remove, oldest first; never the last one.
 
-    The rest begins with a checkpoint. Record ``keep_from_seq`` and all later ones stay: the first of an open
-    episode, of an undelivered status, or above a projection's cursor (None: none of them). Above the hard cap
-    they go all the same.
+    The rest begins with a checkpoint. Up to the hard cap, record ``keep_from_seq`` and all later ones stay:
+    the first of an open episode or of an undelivered status, or the first above a projection's cursor.
     """
-    # ``gone`` moves from checkpoint to checkpoint; a segment in between goes with the one before or stays
-    # with the one behind.
+    # ``gone`` moves from checkpoint to checkpoint.
     gone, left_bytes = 0, sum(segment.size for segment in held)
     for upto in range(1, len(held)):
-        # Reading begins at the first segment of the path that stays, not at a stray copy before it.
+        # Readers begin at the first segment of the path, not at a stray copy before it.
         front = next((segment for segment in held[upto:] if segment.current), None)
         loses = any(segment.current for segment in held[gone:upto])
         if loses and (front is None or not front.checkpoint):
             continue
         too_old = now_wall_ns - held[upto - 1].modified_ns > limits.age_ns
         needed = loses and front and keep_from_seq is not None and front.seq_from > keep_from_seq
-        # Needed records stay up to the hard cap: above it a full disk would take the next shutdown's journal,
-        # which is worth more.
         if left_bytes <= limits.hard_bytes and (needed or not (too_old or left_bytes > limits.total_bytes)):
             break
         left_bytes -= sum(segment.size for segment in held[gone:upto])
@@ -670,8 +638,7 @@ async def trim(
 ) -> list[str]:
     """Remove segments over all locations as one journal; returns their names. Raises OSError.
 
-    The caller bounds it: on a hung disk old segments may stay. ``on_removed`` gets each name after its
-    removal.
+    It has no bound; the caller sets one.
     """
     if not storages:
         return []
@@ -679,8 +646,7 @@ async def trim(
     segments, held = await storages[0].call(_survey, sources, limits.whole_episodes)
     gone = segments[: removable(held, now_wall_ns, keep_from_seq, limits)]
     by_location = {storage.location: storage for storage in storages}
-    # The oldest first, each durable before the next: at any moment the rest is one end of the journal without
-    # a hole.
+    # The oldest first, each durable before the next: at any moment the rest has no gap.
     for segment in gone:
         await by_location[segment.source.location].remove(segment.name)
         on_removed(segment.name)

@@ -1,8 +1,6 @@
-"""Reading a journal: all locations merged, verified, in whole steps, as a stream that writes no byte.
+"""Reads a journal: all locations merged, verified, in whole steps, as a stream that writes no byte.
 
-`History` is the interface; after a full read it explains the journal's end (`History.verdict`). It drops an
-incomplete last step: no order of it was released. `Scan` reads one segment. After an interrupted move between
-locations `without_short_copies` chooses the copy.
+`History` is the interface; after a full read `History.verdict` explains the journal's end.
 """
 
 from __future__ import annotations
@@ -33,27 +31,27 @@ from ebbtide.events.recovery import SEVERITY, Case, Finding, Verdict, row_for, s
 from ebbtide.events.segment import DamagedHeader, Header, IncompatibleHeader, Link, parse_header
 from ebbtide.events.units import size_text
 
-#: A step's records are kept until its end. The largest step that is written is a checkpoint, one frame; the
-#: plan of 5 000 pods has 4 MB in all its records.
+#: The reader keeps a step's records until its end. The largest step is a checkpoint, one frame; the plan of
+#: 5 000 pods has 4 MB.
 STEP_BYTES_MAX = 2 * FRAME_BYTES_MAX
 
 
 class Batch(NamedTuple):
-    """Whole steps, and the header of the segment of (at least) the last one."""
+    """Whole steps, and the header of the last one's segment."""
 
     header: Header
     records: list[RawRecord]
 
 
 class Unread(RuntimeError):
-    """The verdict was asked for before the history was read to its end: read it first."""
+    """Read the history to its end before its verdict."""
 
 
 class History:
-    """One journal, from its begin or from its last checkpoint; each reading starts anew.
+    """One journal; each reading starts anew.
 
-    ``journal`` chooses by id or its begin (default: the newest). With ``logics``, a re-executing reader
-    refuses segments of another logic.
+    ``journal``: its id or the id's begin (default: the newest). ``logics``: a reader that executes the logic
+    again refuses segments of another logic.
     """
 
     def __init__(
@@ -65,14 +63,12 @@ class History:
         bytes_max: int = 0,
         logics: Collection[str] | None = None,
     ) -> None:
-        """``bytes_max``: only so much of its end, in whole segments. Raises OSError where a location cannot
-        be listed.
-        """
+        """``bytes_max``: only so much of its end, in whole segments. Raises OSError."""
         self.path: JournalPath = without_short_copies(find_path(sources, journal))
         self._sources = tuple(sources)
         self._segments, self._gap = (self.path.older or self.path.segments), self.path.gap
         if from_checkpoint:
-            # A gap before a checkpoint does not count: the checkpoint has the whole state.
+            # Ignore a gap before a checkpoint, which has the whole state.
             for at in range(len(self.path.segments) - 1, -1, -1):
                 if self.path.segments[at].begins_with_checkpoint():
                     self._segments, self._gap = self.path.segments[at:], ""
@@ -89,22 +85,22 @@ class History:
 
     @property
     def journal_id(self) -> bytes:
-        """16 bytes; empty for an empty journal."""
+        """Empty for an empty journal."""
         return self.path.journal_id
 
     @property
     def of_outages(self) -> bool:
-        """Whether the controller in the cluster wrote it."""
+        """The controller in the cluster wrote it."""
         return any(each.header is not None and each.header.of_outages for each in self.segments)
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        """The segments to read, in order: before a gap if there is one."""
+        """The segments to read: before a gap if there is one."""
         return self._segments
 
     @property
     def stated(self) -> tuple[Finding, ...]:
-        """The sources' findings about the original of these segments."""
+        """Findings about the original of these segments, if they are a copy."""
         mine = (*self.path.older, *self.path.segments, *self.path.tail)
         used = (each for each in self._sources if any(segment.source is each for segment in mine))
         return tuple(finding for source in used for finding in stated_findings(source))
@@ -129,24 +125,23 @@ class History:
         )
 
     def read(self) -> Verdict:
-        """Read to the end for the verdict's sake."""
         for _ in self.batches():
             pass
         return self.verdict
 
     def records(self) -> Iterator[Record]:
-        """Decoded. Raises events.codec.UnknownType and BadPayload."""
+        """Raises events.codec.UnknownType and BadPayload."""
         return map(decode_record, self.raw())
 
     def raw(self) -> Iterator[RawRecord]:
-        """All records of whole steps, in order."""
+        """All records of whole steps."""
         for batch in self.batches():
             yield from batch.records
 
     def earlier(self, bytes_max: int) -> Iterator[RawRecord]:
-        """Records before this history's begin, from whole segments of at most so many bytes.
+        """For display: records before this history's begin, from whole segments of at most so many bytes.
 
-        For display only: damage there ends the reading, and changes no verdict.
+        Damage ends the reading and changes no verdict.
         """
         begin = self._segments[0] if self._segments else None
         if begin is None or begin not in self.path.segments:
@@ -163,7 +158,7 @@ class History:
                 yield from piece.records
 
     def batches(self) -> Iterator[Batch]:
-        """The same in lists, which is faster."""
+        """The same as `raw` in lists, which is faster."""
         self._begin()
         open_bytes = 0
         for segment, following in zip_longest(self._segments, self._segments[1:]):
@@ -177,8 +172,7 @@ class History:
             scan = Scan(segment, limit)
             self._header = scan.header
             for piece in scan.pieces():
-                # Hold a step back until its end: without it no order was released, and half a step never
-                # happened.
+                # Hold a step back until its end: no order of an incomplete step took effect.
                 whole = piece.records[: piece.whole]
                 if whole:
                     records, self._open_step, open_bytes = [*self._open_step, *whole], [], 0
@@ -190,12 +184,11 @@ class History:
                 if open_bytes > STEP_BYTES_MAX:
                     scan.damage = f"a step is larger than {size_text(STEP_BYTES_MAX)}"
             if not self._open_step:
-                # A writer continues behind a trailer, if one follows the last record.
+                # A writer continues behind a trailer.
                 self._end = scan.end
             self._durable_seq = max(self._durable_seq, scan.durable_seq)
             if not self._judge(segment, scan, limit):
                 break
-        # Behind the last read segment: a gap, damaged headers, incompatible headers.
         if self._gap:
             case = Case(damage="missing", place="linked")
             self._find(case, self.path.segments[0], 0, self._end.seq + 1, self._gap)
@@ -222,8 +215,7 @@ class History:
 
     def _judge(self, segment: Segment, scan: Scan, limit: Link | None) -> bool:
         """Whether reading may go on in the next segment."""
-        # All before a link was durable, or no process could have continued there: damage there is never a
-        # tear.
+        # All before a link was durable, so damage there is never a tear.
         seq = scan.end.seq + 1
         if limit is not None:
             if scan.damage is not None:
@@ -231,8 +223,8 @@ class History:
             return scan.damage is None
         if scan.damage is None and not self._open_step:
             return True
-        # At the tip a crash may have torn off bytes that were never durable. Whole frames behind the damage
-        # show it by their durable numbers.
+        # At the tip, a crash may have torn off bytes. The durable numbers of whole frames behind the damage
+        # show whether these were durable.
         found = find_evidence(segment, scan.end.offset) if scan.damage else Evidence(0, False)
         self._durable_seq = max(self._durable_seq, found.durable_seq)
         case = Case(
@@ -252,12 +244,12 @@ class History:
 
 # --- one segment ----------------------------------------------------------------------------------
 
-#: Read at a time: large against a frame, small against the memory of a node agent.
+#: For each read: large beside a frame, small beside a daemon's memory.
 CHUNK_BYTES = 256 * 1024
 
 
 class ScannedPiece(NamedTuple):
-    """Some records of a segment; ``whole`` of them end with a step, at ``whole_end``."""
+    """Records of a segment; ``whole`` of them end with a step, at ``whole_end``."""
 
     header: Header
     records: list[RawRecord]
@@ -266,7 +258,7 @@ class ScannedPiece(NamedTuple):
 
 
 class Scan:
-    """One pass over one segment, up to ``limit`` if a later segment links into it."""
+    """One pass over one segment. ``limit``: a later segment continues there."""
 
     def __init__(self, segment: Segment, limit: Link | None) -> None:
         assert segment.header is not None
@@ -281,11 +273,11 @@ class Scan:
         self.end = Link(segment.number, len(segment.header_bytes), segment.header.link.seq, start_hash)
         self.durable_seq = 0
         self.sealed = False
-        #: Why reading stopped before the end; None: it did not.
+        #: Why reading stopped before the end.
         self.damage: str | None = None
 
     def pieces(self) -> Iterator[ScannedPiece]:
-        """Damage raises no error: see `damage` and `end`. A PermissionError does."""
+        """Damage raises no error: see `damage` and `end`. Raises PermissionError."""
         buffer, behind = self.end.hash, self.end.offset
         while self.damage is None and (chunk := self._read(behind)):
             buffer, behind = buffer + chunk, behind + len(chunk)
@@ -296,7 +288,7 @@ class Scan:
                     base, last = behind - len(buffer), parsed.records[-1]
                     self.end = Link(self._segment.number, base + parsed.pos, last.seq, last.hash)
                     self.durable_seq = max(self.durable_seq, parsed.durable_seq)
-                    # A record behind a trailer: the sealed segment goes on.
+                    # A record behind a trailer continues the sealed segment.
                     self.sealed, end = False, self.end
                     if parsed.whole:
                         whole = parsed.records[parsed.whole - 1]
@@ -305,7 +297,7 @@ class Scan:
                 pos = self._special(buffer, parsed)
                 if pos == parsed.pos:
                     break
-            # Keep the hash before the next frame: the chain crosses the seam.
+            # The next chunk's first frame is chained to this hash.
             buffer = buffer[pos - HASH_BYTES :]
         if self.damage is None and len(buffer) > HASH_BYTES:
             self.damage = "a frame is cut short"
@@ -318,13 +310,13 @@ class Scan:
             return self._segment.source.read(self._segment.name, offset, size) if size > 0 else b""
         except PermissionError:
             raise  # of the reader, not of the file
-        # A bad sector is damage like any other: the part before it is good.
+        # A bad sector is damage; the part before it counts.
         except OSError as error:
             self.damage = f"cannot be read: {error}"
             return b""
 
     def _special(self, buffer: bytes, parsed: ParsedFrames) -> int:
-        """Step over a trailer or a carried header; the new position, or the old one to stop there."""
+        """Pass a trailer or a carried header. Returns the position behind it, or the old one after damage."""
         if parsed.stop is None:
             return parsed.pos
         if parsed.stop not in (STOP_TRAILER, STOP_BOUNDARY):
@@ -334,7 +326,7 @@ class Scan:
         frame = buffer[parsed.pos : parsed.pos + length]
         before = buffer[parsed.pos - HASH_BYTES : parsed.pos]
         if parsed.stop == STOP_TRAILER:
-            # A carried trailer names another header, and seals no segment here.
+            # A carried trailer names another header and does not seal this segment.
             self.sealed = frame[FRAME_HEAD.size : -HASH_BYTES] == self._segment.header_bytes[-HASH_BYTES:]
             seq, durable_seq = FRAME_HEAD.unpack_from(frame)[3:5]
             chained = hashlib.sha256(before + frame[:-HASH_BYTES]).digest() == frame[-HASH_BYTES:]
@@ -342,7 +334,7 @@ class Scan:
             if fits and self.sealed:
                 self.durable_seq = max(self.durable_seq, durable_seq)
         else:
-            # A carried header is whole in its frame, and links to the record before it here.
+            # A carried header links to the record before it.
             try:
                 self.header, header_length = parse_header(frame[FRAME_HEAD.size :])
                 link = self.header.link
@@ -359,19 +351,15 @@ class Scan:
 
 
 class Evidence(NamedTuple):
-    """Findings from whole frames behind damage: the highest durable number, and whether it was sealed."""
-
     durable_seq: int
     sealed: bool
 
 
 def find_evidence(segment: Segment, offset: int) -> Evidence:
-    """Search frames from ``offset`` by magic and checksum, without the chain."""
-    # Without the chain any bytes like a frame would do. But a checksum does not fit by accident, and a find
-    # can only make the verdict worse.
+    """Search whole frames behind damage by magic and checksum, without the chain."""
+    # A checksum does not fit by accident, and a forged frame can only make the verdict worse.
     durable_seq, sealed, behind, buffer = 0, False, offset, b""
-    # Check each whole frame's bytes twice at most: a file full of false heads would keep a reader busy for
-    # days.
+    # Check at most twice the file's bytes: a file full of false heads would keep a reader busy for days.
     left = 2 * (segment.size - offset) + FRAME_BYTES_MAX
     while (size := min(CHUNK_BYTES, segment.size - behind)) > 0 and left > 0:
         try:
@@ -393,16 +381,13 @@ def find_evidence(segment: Segment, offset: int) -> Evidence:
                 durable_seq = max(durable_seq, head[4])
                 sealed = sealed or head[9] == FLAG_TRAILER
             at = buffer.find(FRAME_MAGIC_BYTES, at + max(length, 1))
-        # The first bytes of a magic number may be the last ones of this chunk.
+        # A magic number may begin at the end of this chunk.
         buffer = buffer[at:] if at >= 0 else buffer[1 - len(FRAME_MAGIC_BYTES) :]
     return Evidence(durable_seq, sealed)
 
 
 def _frame_length(buffer: bytes, at: int, *, final: bool) -> int | None:
-    """The length of the whole frame at ``at``; None: needs more bytes.
-
-    Without a frame: 0, or minus the number of checked bytes.
-    """
+    """The length of the frame at ``at``. None: needs more bytes. 0, or minus the checked bytes: no frame."""
     if at + FRAME_BYTES_MIN > len(buffer):
         return 0 if final else None
     crc: int
@@ -421,8 +406,8 @@ SHORTER_COPY = "it carries less than the file that it was to replace"
 
 
 def without_short_copies(path: JournalPath) -> JournalPath:
-    """Drop carrying segments at the end that reach less far than their original."""
-    # Segments at the end repeat each other: the carrying ones, and the one before them.
+    """After an interrupted move, drop carrying segments at the end that have less than their original."""
+    # The carrying segments at the end and the one before them repeat each other.
     copies = 0
     for segment in reversed(path.segments):
         copies += 1
@@ -430,13 +415,13 @@ def without_short_copies(path: JournalPath) -> JournalPath:
             break
     if copies < 2:
         return path
-    # By segment: the number of the last record of its last whole step, whatever links into it.
+    # By segment: the last record of its last whole step.
     reached = []
     for segment in path.segments[-copies:]:
         assert segment.header is not None
         seqs = [piece.whole_end.seq for piece in Scan(segment, None).pieces() if piece.whole]
         reached.append(seqs[-1] if seqs else segment.header.link.seq)
-    # Of two that reach as far, the later one: there the writer continued.
+    # Of equals the later one, where the writer continued.
     best = max(range(copies), key=lambda at: (reached[at], at))
     kept = len(path.segments) - copies + best + 1
     dropped = tuple(segment._replace(problem=SHORTER_COPY) for segment in path.segments[kept:])

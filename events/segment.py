@@ -1,12 +1,7 @@
-"""A segment: one append-only file of the journal, its header, its name, its link to the one before, its
-layout.
+"""A segment: one append-only file of the journal, its header, its name, its link to the one before.
 
-The header ends with its own SHA-256, where the chain of the segment's frames starts. A segment that *carries*
-records over from a failed file continues the link's chain instead.
-
-`Chain` is the synchronous half of the writer: it makes frames of records and knows the place of each. The
-writer keeps undurable frames as items; after a failure they go byte for byte into the next file, so a
-record's chain hash never changes: a shutdown's trace id depends on it.
+`Chain` is the writer without I/O. After a failure the frames that are not durable go byte for byte into the
+next file, so a record's chain hash never changes: a shutdown's trace id depends on it.
 """
 
 from __future__ import annotations
@@ -23,42 +18,41 @@ from ebbtide.events.codec import HASH_BYTES, encode_boundary, encode_frame, enco
 SEGMENT_MAGIC = b"EBBTIDE\n"
 FORMAT_VERSION = 1
 
-# Every version knows these fields, and so distinguishes "another version" from "damaged". : magic, format
-# version, spare, header length: the same in every version, as are the 32 bytes at the end.
+# Magic, format version, spare, header length. Every version has these fields and the hash at the end, or a
+# reader could not distinguish another version from damage.
 HEADER_PREFIX = struct.Struct("<8sHHI")
-#: Of a journal's id: random.
 JOURNAL_ID_BYTES = 16
-#: Its digits in a file's name and in a shutdown's id: for people, not for comparison.
+#: Of a journal's id, in a file's name and in a shutdown's id. For people: two journals may share them.
 SHORT_ID_DIGITS = 8
 #: compatible bits, incompatible bits, journal id, segment, wall ns, mono ns, carries, link segment, link
 #: offset, link seq, link hash.
 HEADER_FIXED = struct.Struct(f"<II{JOURNAL_ID_BYTES}sQqqQQQQ32s")
-#: A reader ignores unknown compatible bits, and must refuse unknown incompatible ones.
+#: A reader ignores unknown compatible bits and refuses unknown incompatible ones.
 INCOMPATIBLE_KNOWN = 0
-#: Any names fit; a damaged length cannot ask for more memory.
+#: Room for any names; a damaged length cannot ask for more memory.
 HEADER_BYTES_MAX = 65_536
 
 _TEXT_LENGTH = struct.Struct("<H")
 _FILE_NAME = re.compile(r"([0-9]{10})-([0-9a-f]{8})\.ebj")
 
-#: No writer reaches it: a forged header with a larger number would soon overflow its field.
+#: No writer reaches it. A forged header with a larger number would soon overflow its field.
 NUMBERS_MAX = 1 << 62
 
 
-#: The versions of the logic: whose actors decide (the daemon's on a node, the controller's in the cluster),
-#: and by which rules. Under one version the same facts must lead to the same decisions.
+#: The versions of the logic of the node's daemon and of the cluster's controller. Under one version the same
+#: facts lead to the same decisions.
 SHUTDOWN_LOGIC, OUTAGE_LOGIC = "shutdown-1", "outage-1"
-#: The versions that this program can execute.
+#: This program can execute these.
 LOGICS = (SHUTDOWN_LOGIC, OUTAGE_LOGIC)
 
 
 def is_outage_logic(logic: str) -> bool:
-    """Whether the controller in the cluster wrote it, in any version."""
+    """In any version."""
     return logic.startswith("outage-")
 
 
 class Identity(NamedTuple):
-    """The writer: constant for a process. ``logic``: the version of its rules (`LOGICS`)."""
+    """The writing process. ``logic``: as in `LOGICS`."""
 
     node: str
     machine_id: str
@@ -68,7 +62,7 @@ class Identity(NamedTuple):
 
 
 class Link(NamedTuple):
-    """A place in the journal: at ``offset`` of ``segment``, behind record ``seq`` and the bytes ``hash``."""
+    """The place at ``offset`` of ``segment``, behind record ``seq`` and the bytes ``hash``."""
 
     segment: int = 0
     offset: int = 0
@@ -77,13 +71,13 @@ class Link(NamedTuple):
 
 
 class Header(NamedTuple):
-    """The begin of a segment. The anchor is one moment on both clocks."""
+    """The anchor is one moment on both clocks."""
 
     journal_id: bytes
     segment: int
     anchor_wall_ns: int
     anchor_mono_ns: int
-    #: The records that follow were carried over from a failed file; their chain continues from the link.
+    #: Its records were carried over from a failed file; their chain continues from the link.
     carries: bool
     link: Link
     identity: Identity
@@ -95,20 +89,20 @@ class Header(NamedTuple):
         return is_outage_logic(self.identity.logic)
 
     def wall_ns(self, mono_ns: int) -> int:
-        """The displayed time of a record of this segment: anchor plus monotonic difference."""
+        """The displayed time of a record of this segment."""
         return self.anchor_wall_ns + mono_ns - self.anchor_mono_ns
 
 
 class DamagedHeader(Exception):
-    """A segment's header is cut short, does not match its hash, or says what no writer says."""
+    """A header that no writer made: cut short, with another hash, or with impossible values."""
 
 
 class IncompatibleHeader(Exception):
-    """The segment was written by a version with another format; read it with that version or a newer one."""
+    """The segment has another format: read it with its version or a newer one."""
 
 
 def encode_header(header: Header) -> bytes:
-    """The header's bytes; the last 32 are its hash, where the chain starts."""
+    """The last 32 bytes are its hash, where the chain starts."""
     names = header.identity
     texts = [names.node, names.machine_id, names.boot_id, names.code_version, names.logic]
     body = b"".join(_TEXT_LENGTH.pack(len(text.encode())) + text.encode() for text in texts)
@@ -123,7 +117,7 @@ def encode_header(header: Header) -> bytes:
         *header.link,
     )
     length = HEADER_PREFIX.size + len(fixed) + _TEXT_LENGTH.size + len(body) + HASH_BYTES
-    # Its reader would call it damaged: better no segment.
+    # A reader would report it as damaged, so make no segment.
     if length > HEADER_BYTES_MAX:
         raise ValueError(f"a segment header of {length} bytes is above {HEADER_BYTES_MAX}: shorten its names")
     prefix = HEADER_PREFIX.pack(SEGMENT_MAGIC, FORMAT_VERSION, 0, length)
@@ -132,7 +126,7 @@ def encode_header(header: Header) -> bytes:
 
 
 def header_length(prefix: bytes) -> int:
-    """The header's length, from its first 16 bytes. Raises DamagedHeader."""
+    """From the header's first 16 bytes. Raises DamagedHeader."""
     if len(prefix) < HEADER_PREFIX.size:
         raise DamagedHeader("the header is cut short")
     magic, _, _, length = HEADER_PREFIX.unpack_from(prefix)
@@ -142,18 +136,18 @@ def header_length(prefix: bytes) -> int:
 
 
 def parse_header(data: bytes) -> tuple[Header, int]:
-    """The header at the begin of ``data`` and its length. Raises DamagedHeader and IncompatibleHeader."""
+    """The header and its length. Raises DamagedHeader and IncompatibleHeader."""
     length = header_length(data)
     if len(data) < length:
         raise DamagedHeader("the header is cut short")
     content, digest = data[: length - HASH_BYTES], data[length - HASH_BYTES : length]
     if hashlib.sha256(content).digest() != digest:
         raise DamagedHeader("the header does not match its hash")
-    # Only behind the hash: an unknown version or feature must not be a flipped bit.
+    # Check the hash first: a flipped bit must not look like an unknown version or feature.
     version = HEADER_PREFIX.unpack_from(content)[1]
     if version != FORMAT_VERSION:
         raise IncompatibleHeader(f"format version {version}; this program reads version {FORMAT_VERSION}")
-    # A forged header has a fitting hash too.
+    # A forged header also has the right hash.
     try:
         compatible, incompatible, journal_id, segment, wall_ns, mono_ns, carries, *link = (
             HEADER_FIXED.unpack_from(content, HEADER_PREFIX.size)
@@ -190,12 +184,12 @@ def parse_header(data: bytes) -> tuple[Header, int]:
 
 
 def segment_file_name(segment: int, journal_id: bytes) -> str:
-    """A segment's file name; names sort in the order of writing."""
+    """Names sort in the order of writing."""
     return f"{segment:010d}-{journal_id.hex()[:SHORT_ID_DIGITS]}.ebj"
 
 
 def parse_segment_file_name(name: str) -> tuple[int, str] | None:
-    """The segment's number and the first digits of its journal's id, or None for any other file."""
+    """The segment's number and the first digits of its journal's id; None for any other file."""
     match = _FILE_NAME.fullmatch(name)
     return (int(match[1]), match[2]) if match else None
 
@@ -204,7 +198,7 @@ def parse_segment_file_name(name: str) -> tuple[int, str] | None:
 
 
 class SegmentItem(NamedTuple):
-    """A piece of a segment and the place behind it: a record's frame, a trailer, or a header."""
+    """A record's frame, a trailer, or a header, and the place behind it."""
 
     data: bytes
     end: Link
@@ -213,7 +207,7 @@ class SegmentItem(NamedTuple):
 
 
 class WriterStart(NamedTuple):
-    """Where a writer continues: behind ``after`` (all zero: a new journal), with segment ``number``."""
+    """A writer continues behind ``after`` (all zero: a new journal), with segment ``number``."""
 
     journal_id: bytes
     after: Link
@@ -232,9 +226,8 @@ class Chain:
         self._header_hash = b""
 
     def begin_segment(self, anchor: Stamp) -> list[SegmentItem]:
-        """The trailer of the current segment, if there is one, and the header of the next."""
-        # The first segment of a process has no own one before it. Do not seal the former process's end: its
-        # durability is unknown.
+        """The trailer of this process's current segment, if any, and the header of the next."""
+        # Do not seal an earlier process's segment: its durability is unknown.
         items = [self.seal()] if self._header_hash else []
         self._anchor = anchor
         header = self._header(self.end, carries=False)
@@ -242,22 +235,19 @@ class Chain:
         return [*items, SegmentItem(header, self.end, header=True)]
 
     def append(self, record: Record, durable_seq: int) -> SegmentItem:
-        """One more record. Raises ValueError for a wrong number, and FrameTooLarge."""
-        # Readers would take a gap for damage: refuse it where the mistake is.
+        """Raises ValueError for a wrong number, and FrameTooLarge."""
+        # For readers a gap is damage: refuse it where the mistake is.
         if record.seq != self.end.seq + 1:
             raise ValueError(f"record {record.seq} cannot follow record {self.end.seq} in the journal")
         return self._extend(encode_frame(record, self.end.hash, durable_seq), record)
 
     def seal(self) -> SegmentItem:
-        """The current segment's trailer: no record goes into it any more."""
+        """The current segment's trailer."""
         return self._extend(encode_trailer(self.end.seq, self._header_hash, self.end.hash), None)
 
     def carry(self, durable: Link, items: Sequence[SegmentItem]) -> tuple[bytes, list[SegmentItem]]:
-        """A segment that continues behind ``durable`` with ``items``: its first bytes, and the items in
-        place.
-        """
-        # Headers that were queued behind the failure become frames of this file. Each boundary keeps the hash
-        # of the chain behind it.
+        """The first bytes of a segment that continues behind ``durable``; the items at their new places."""
+        # Headers among the items become frames of this file.
         header = self._header(durable, carries=True)
         parts, moved, end = [header], [], durable._replace(segment=self._next_number - 1, offset=len(header))
         for item in items:
@@ -274,7 +264,7 @@ class Chain:
         return SegmentItem(frame, self.end, record)
 
     def _header(self, link: Link, *, carries: bool) -> bytes:
-        # Use a number once, even if its file could not be made: its name may exist half made.
+        # Use a number once: a file with its name may exist, even if making it failed.
         number, anchor = self._next_number, self._anchor
         self._next_number += 1
         header = encode_header(

@@ -1,11 +1,8 @@
 """The journal's writer: `append` never blocks and never fails; the disk follows as fast as it can.
 
-One write takes the whole queue, one sync covers all earlier writes (group commit).
-
-`Writer` is the daemon's interface. `Driver` brings the backlog to disk in two loops, writing and syncing, so
-that a slow sync delays no write. A failed or hung call is final for its file, and the next file begins with
-every record not known durable. `Backlog` has the items between `append` and the disk. With no location left,
-a shutdown's transitions go to the kernel's log and to pstore.
+`Driver` writes and syncs in two loops, so that a slow sync delays no write. A failed or hung call is final
+for its file, and the next file begins with every record not known durable. Without any location, a shutdown's
+transitions go to the kernel's log and to pstore.
 """
 
 from __future__ import annotations
@@ -29,10 +26,10 @@ from ebbtide.events.segment import Chain, Identity, Link, SegmentItem, WriterSta
 
 
 class Writer:
-    """One process's writer: `open`, then `begin_segment`, then `append` while `run` runs.
+    """`open`, then `begin_segment`, then `append` while `run` runs.
 
     The callbacks must not block: ``on_failed(location, error)``, ``on_moved(location, first_seq)``,
-    ``on_lost(error)`` when no location is left, and ``last_resort(line)`` for each transition after that.
+    ``on_lost(error)`` without any location, and ``last_resort(line)`` for each transition after that.
     """
 
     def __init__(
@@ -56,27 +53,26 @@ class Writer:
 
     @property
     def journal_id(self) -> bytes:
-        """16 random bytes from the process that began the journal."""
         return self._chain.journal_id
 
     @property
     def location(self) -> str:
-        """The current location; empty: the journal is lost."""
+        """Empty: the journal is lost."""
         return self._driver.location
 
     @property
     def away(self) -> bool:
-        """Not at the first location. A new segment prepares the way back, a later one takes it."""
+        """Not at the first location. A new segment prepares the return, a later one completes it."""
         return self._driver.away
 
     @property
     def severed(self) -> bool:
-        """The history is gone with its folder: readers need a new segment's checkpoint."""
+        """Readers need a new segment's checkpoint: the folder with the history was moved or deleted."""
         return self._driver.severed
 
     @property
     def lost(self) -> bool:
-        """No location is left: the writer writes no more, and waiting is pointless."""
+        """No location is left: never wait for a record."""
         return self._backlog.lost
 
     @property
@@ -102,17 +98,11 @@ class Writer:
         return self._chain.end.offset
 
     async def open(self) -> None:
-        """Become the writer of the first location that works; make the history's end durable.
-
-        Raises JournalLocked. Reports and skips a location that cannot be used.
-        """
+        """Become the writer of the first location that works. Raises JournalLocked."""
         await self._driver.open()
 
     def begin_segment(self, anchor: Stamp, checkpoint: Checkpoint | None = None) -> Record | None:
-        """Begin a new segment with ``checkpoint``, without waiting.
-
-        Returns the checkpoint's record: it takes a number of its own.
-        """
+        """Returns the checkpoint's record, which has a number of its own."""
         self._queue(self._chain.begin_segment(anchor))
         if checkpoint is None:
             return None
@@ -130,12 +120,8 @@ class Writer:
         return record
 
     def append(self, records: Sequence[Record]) -> list[bytes]:
-        """Queue records; returns their chain hashes. Raises ValueError for a gap in the numbers.
-
-        Reports an event that is too large for a frame, and records a fact in its place.
-        """
-        # Readers stop at a gap for good, so a replacement keeps the number of an event that cannot be
-        # written.
+        """Returns the records' chain hashes. Raises ValueError for a gap in the numbers."""
+        # Readers stop at a gap, so a fact takes the number of an event that is too large.
         items = []
         for record in records:
             try:
@@ -153,7 +139,7 @@ class Writer:
         return [item.end.hash for item in items]
 
     async def wait_written(self, seq: int) -> bool:
-        """Until record ``seq`` survives our own death; False when the journal is lost."""
+        """Until record ``seq`` survives our process; False when the journal is lost."""
         while self.written_seq < seq and not self.lost:
             await self._backlog.changed()
         return self.written_seq >= seq
@@ -166,14 +152,11 @@ class Writer:
         return self.synced_seq >= seq
 
     async def run(self) -> None:
-        """Write until cancelled, until `close` has sealed the segment, or until the journal is lost."""
+        """Until `close` has sealed the segment, or the journal is lost."""
         await self._driver.run()
 
     async def close(self) -> None:
-        """Write the queue, seal the segment, release the lock. No `append` after this.
-
-        Waits for ``run``, which must be running and returns then.
-        """
+        """Write the queue, seal the segment, release the lock. `run` must be running. No `append` follows."""
         self._queue([self._chain.seal()])
         self._backlog.close()
         while not self._backlog.settled:
@@ -204,8 +187,6 @@ RESERVE_BYTES = 8 * 1024 * 1024
 
 
 class Driver:
-    """Drives one backlog over a list of locations, the best first."""
-
     def __init__(
         self, storages: Sequence[disk.Storage], backlog: Backlog, program: str, reports: WriterCallbacks
     ) -> None:
@@ -222,7 +203,6 @@ class Driver:
 
     @property
     def location(self) -> str:
-        """The current location; empty: the journal is lost."""
         return "" if self._backlog.lost else self._storages[self._at].location
 
     @property
@@ -230,9 +210,7 @@ class Driver:
         return self._at > 0
 
     async def open(self) -> None:
-        """Become the writer of the first location that works. Raises JournalLocked."""
-        # Three rounds over all locations ask for less each time: the whole history, the local part, only the
-        # lock.
+        # Each round over all locations asks for less: the whole history, the local part, only the lock.
         reason = "there is no location"
         takeover = self._takeover
         for settle_at in (
@@ -252,18 +230,16 @@ class Driver:
         self._reports.lost(reason, self._backlog.lose())
 
     async def run(self) -> None:
-        """Until the backlog is closed and empty, or lost."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             nursery.start_soon(self._sync_loop)
-            # Before the first record: if the disk fills up later, a shutdown still has room.
+            # Before the first record: the disk may fill up later.
             await self._reserve()
             await self._write_loop()
             nursery.cancel_scope.cancel()
 
     async def release(self) -> None:
-        # Release also the earlier locations: the driver kept their locks, so that no other process wrote
-        # there.
+        # Also the earlier locations: the driver kept their locks, so that no other process wrote there.
         for storage in self._storages[: self._at + 1]:
             with suppress(OSError):
                 await disk.bounded(storage.release)
@@ -272,8 +248,7 @@ class Driver:
 
     async def _write_loop(self) -> None:
         while not self._backlog.settled:
-            # Headers and trailers need their own syncs. Records go out in one write: under load each write
-            # takes more.
+            # Headers and trailers need their own syncs. One write takes all queued records.
             item = self._backlog.next()
             try:
                 if self._broken is not None:
@@ -286,8 +261,7 @@ class Driver:
                     await self._seal(item)
                 else:
                     await self._gather()
-                    # Take them before the write: if it fails half-way, they are pending, and the next file
-                    # has them.
+                    # Take them before the write: if it fails, they are pending, and the next file has them.
                     file, data = self._open_file(), self._backlog.take_records()
                     end = self._backlog.taken()
                     await disk.bounded(file.write, data, seconds=self._waits.call_seconds)
@@ -296,7 +270,7 @@ class Driver:
                 await self._move(error)
 
     async def _gather(self) -> None:
-        """Where a write costs more than a record is worth, wait for more records, or until a caller waits."""
+        """Where writes are dear, wait for more records, or until a caller waits."""
         seconds = self._waits.gather_seconds
         if seconds > 0 and not self._backlog.closing:
             with trio.move_on_after(seconds):
@@ -306,7 +280,7 @@ class Driver:
 
     async def _begin_segment(self, item: SegmentItem) -> None:
         if self.away and self._begun:
-            # The first location may work again. Only quick work here.
+            # The first location may work again. The queue waits, so do only quick work here.
             if await self._failback.finish():
                 self._at = 0
                 self._reports.moved(self.location, self._backlog.written.seq + 1)
@@ -321,10 +295,10 @@ class Driver:
         self._backlog.publish_written(item.end)
 
     async def _seal(self, item: SegmentItem) -> None:
-        """A trailer claims that all before it is durable: sync before it and after it."""
+        """A trailer claims that all before it is durable: sync before and after it."""
         file = self._open_file()
         await self._sync(file)
-        # Only now: if the sync fails, the trailer is still queued and is laid out anew with the rest.
+        # Only now: if the sync fails, the next file needs the trailer in the queue.
         self._backlog.take()
         await disk.bounded(file.write, item.data, seconds=self._waits.call_seconds)
         self._backlog.publish_written(item.end)
@@ -352,7 +326,7 @@ class Driver:
             if self._file is None or self._broken is not None or not self._backlog.unsynced:
                 await self._backlog.changed()
                 continue
-            # A later sync covers much more; a waiting barrier gets one at once.
+            # A later sync covers more; a waiting barrier gets one at once.
             with trio.move_on_after(self._waits.unsynced_seconds):
                 await self._backlog.sync_asked()
             file = self._file
@@ -361,24 +335,24 @@ class Driver:
                     await self._sync(file)
 
     async def _sync(self, file: disk.SegmentFile) -> None:
-        # One at a time: the kernel reports lost data to one sync only.
+        # One at a time: the kernel reports lost data to only one sync.
         async with self._syncing:
             if self._broken is not None:
                 raise self._broken
-            # Take the end before: the sync may miss what is written while it runs.
+            # Before the sync, which may miss later writes.
             end = self._backlog.written
             try:
                 await disk.bounded(file.sync, seconds=self._waits.sync_seconds)
             except OSError as error:
                 self._break(file, error)
                 raise
-            # A sync may end after its file was replaced: it is no proof for the new file.
+            # A sync that ends after its file was replaced is no proof for the new file.
             if file is self._file and end[:2] > self._backlog.durable[:2]:
                 self._backlog.publish_durable(end)
 
     async def _watch(self, file: disk.SegmentFile) -> None:
-        """An idle journal's folder may be moved or deleted: then no record would be found again."""
-        # A sync looks, too: also on a disk that hangs or without inotify.
+        """The folder of an idle journal may be moved or deleted, and readers would find no later record."""
+        # Without inotify a sync finds it.
         with suppress(OSError):
             try:
                 await file.watch()
@@ -386,7 +360,7 @@ class Driver:
                 self._break(file, error)
 
     def _break(self, file: disk.SegmentFile, error: OSError) -> None:
-        """Only the write loop changes files: two loops would do it twice."""
+        """Only the write loop changes files, or two loops would do it twice."""
         if file is self._file:
             self._broken = error
             self._backlog.kick()
@@ -394,10 +368,10 @@ class Driver:
     # --- failing -------------------------------------------------------------------------------
 
     async def _move(self, error: OSError) -> None:
-        """Continue in another file, at the first location that takes it."""
+        """Continue in another file, at the next location that works."""
         while not self._backlog.lost:
-            # After a failed sync the kernel marks pages clean that never reached the disk, and the next sync
-            # would succeed without them. So never use that file again. Closing it may hang too.
+            # Never use the file again: after a failed sync the kernel marks the missing pages clean, and the
+            # next sync would succeed. Closing it may hang too.
             file, self._file = self._file, None
             if file is not None:
                 self._nursery.start_soon(disk.close_file, file)
@@ -419,8 +393,7 @@ class Driver:
                         return
                     # Else the disk works: make the last location's folder again.
                 storage = self._storages[self._at]
-                # The history stays at the old location: a copy takes longer than pods may wait. The new file
-                # links to it.
+                # Leave the history at the old location: a copy takes longer than pods may wait.
                 await self._takeover.acquire(storage)
                 data, first_seq = self._backlog.carry(), self._backlog.durable.seq + 1
                 end = self._backlog.chain.end
@@ -443,7 +416,7 @@ class Driver:
         await self._takeover.settle(self._storages[at], self._storages[at + 1 :])
 
     async def _reserve(self) -> None:
-        """Without a reserve, a full disk moves the journal to the next location: no reason to stop."""
+        """It may fail: then a full disk moves the journal to the next location."""
         if not self._backlog.lost:
             storage = self._storages[self._at]
             with suppress(OSError):
@@ -452,20 +425,17 @@ class Driver:
 
 
 class WriterCallbacks(NamedTuple):
-    """The driver's tasks call these; they must not block.
-
-    ``failed(location, error)``, ``moved(location, first_seq)``, ``lost(error, undurable items)``.
-    """
+    """As in `Writer`; ``lost`` also gets the items that are not durable."""
 
     failed: Callable[[str, str], None]
     moved: Callable[[str, int], None]
     lost: Callable[[str, Sequence[SegmentItem]], None]
 
 
-# Synchronous but the waiting. An item is *queued* until the driver takes it, then *pending* until it is known
-# durable. A failed file passes both to the next file.
+# An item is *queued* until the driver takes it, then *pending* until it is known durable. After a failure the
+# next file gets both.
 
-#: One `write()`; a backlog after a stall goes out in several.
+#: Of one write: a backlog after a stall takes several, each with its own bound of time.
 WRITE_BYTES_MAX = 1024 * 1024
 
 
@@ -483,7 +453,7 @@ class Backlog:
 
     @property
     def settled(self) -> bool:
-        """All is written and synced, and no item will come."""
+        """All is synced and no item will come, or the journal is lost."""
         return self.lost or (self.closing and not self._queued and not self._pending)
 
     @property
@@ -498,13 +468,11 @@ class Backlog:
         return self._queued[0] if self._queued else None
 
     def take(self) -> SegmentItem:
-        """The next item; it is pending from now on."""
         item = self._queued.popleft()
         self._pending.append(item)
         return item
 
     def take_records(self) -> bytes:
-        """The next records, up to a header or trailer."""
         parts, size = [], 0
         while self._queued and self._queued[0].record is not None and size < WRITE_BYTES_MAX:
             parts.append(self.take().data)
@@ -512,7 +480,6 @@ class Backlog:
         return b"".join(parts)
 
     def taken(self) -> Link:
-        """The place behind the last item that was taken."""
         return self._pending[-1].end
 
     def publish_written(self, end: Link) -> None:
@@ -521,7 +488,7 @@ class Backlog:
         self._published.unpark_all()
 
     def publish_durable(self, end: Link) -> None:
-        # Compare places, not numbers: a trailer and a header have the number of the record before them.
+        # Compare places, not record numbers: a trailer and a header have no number of their own.
         while self._pending and self._pending[0].end[:2] <= end[:2]:
             item = self._pending.popleft()
             if item.record is not None:
@@ -531,13 +498,13 @@ class Backlog:
         self._published.unpark_all()
 
     def carry(self) -> bytes:
-        """The first bytes of a file that continues behind the last durable place; all items are pending."""
+        """The begin of a file that continues behind the last durable place. All items become pending."""
         data, moved = self.chain.carry(self.durable, [*self._pending, *self._queued])
         self._pending, self._queued = deque(moved), deque()
         return data
 
     def lose(self) -> list[SegmentItem]:
-        """No location is left: wake every waiter. Returns the undurable items."""
+        """No location is left. Returns the items that are not durable."""
         items = [*self._pending, *self._queued]
         self.lost = True
         self._pending.clear()
@@ -555,32 +522,30 @@ class Backlog:
         self._sync_asked.set()
 
     def kick(self) -> None:
-        """Wake every waiter: something outside the backlog changed."""
+        """Wake every waiter after a change outside of the backlog."""
         self._queue_changed.set()
         self._published.unpark_all()
 
     async def changed(self) -> None:
-        """Until the backlog published a change."""
         await self._published.park()
 
     async def queue_changed(self) -> None:
         """Until an item was queued, or made durable, since the last call returned."""
-        # A new event only after the wait: items queued since the last call have set the old one.
+        # Make the new event after the wait: items since the last call have set the old one.
         await self._queue_changed.wait()
         self._queue_changed = trio.Event()
 
     async def sync_asked(self) -> None:
-        """Until a caller waits for more than is durable, or no more will come. Two tasks may wait."""
+        """Until a caller waits for a record that is not durable, or until `close`. Two tasks may wait."""
         if self._sync_wanted <= self.durable.seq:
             if self._sync_asked.is_set():
                 self._sync_asked = trio.Event()
             await self._sync_asked.wait()
 
 
-# A shutdown's transitions for the kernel's log and its pstore: no journal, but they show how far a shutdown
-# came.
+# Without a journal, lines in the kernel's log and in pstore show how far a shutdown came.
 
-#: Of a line in the kernel's log, which cuts or refuses longer ones.
+#: The kernel's log cuts or refuses longer lines.
 LINE_BYTES_MAX = 900
 
 KERNEL_LOG = "/dev/kmsg"
@@ -588,11 +553,11 @@ PSTORE = "/dev/pmsg0"
 
 
 def transition_line(record: Record) -> str | None:
-    """The record as one line, or None when it is no transition."""
+    """None: the record is no transition."""
     event = record.event
     if not event.last_resort:
         return None
-    # A line has no room for the names of a hundred pods: show the length of lists.
+    # A line has no room for the names of a hundred pods: show a list's length.
     fields = []
     for name in event.__struct_fields__:
         value = getattr(event, name)
@@ -603,9 +568,8 @@ def transition_line(record: Record) -> str | None:
 
 
 def write_last_resort(line: str) -> None:
-    """Write a line wherever it may survive. Never raises."""
-    # The console and a remote log show the kernel's log; without /dev/kmsg use standard error. Pstore alone
-    # survives the reboot.
+    """Never raises."""
+    # The console and a remote log show the kernel's log; pstore survives the reboot.
     data = f"{line}\n".encode()
     if not _write_line(KERNEL_LOG, data):
         with suppress(OSError, ValueError):
@@ -614,7 +578,7 @@ def write_last_resort(line: str) -> None:
 
 
 def _write_line(path: str, data: bytes) -> bool:
-    # Never wait: the disk may hang, and pods must still end.
+    # Never wait: pods must still end.
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
