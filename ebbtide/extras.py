@@ -1,7 +1,7 @@
 """Packages outside the base wheel, and the one line that names a missing one.
 
-Every verb runs on the base wheel. An extra of ``pyproject.toml`` brings the rest; `require` checks for it.
-It finds packages without importing them, because a starting daemon has no time for imports.
+Every verb runs on the base wheel; an extra of ``pyproject.toml`` brings the rest. Find packages without
+importing them: a starting daemon has no time for imports.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from ebbtide import __version__
 
 #: The top-level modules of each extra: a search below one would import it.
 EXTRAS: dict[str, tuple[str, ...]] = {
-    # The runtime's CRI over gRPC, and the API's client on Trio.
+    # For CRI over gRPC, and the API's client on Trio.
     "node": ("grpc", "google", "trio_asyncio", "kubernetes", "aiohttp"),
-    # For export parquet.
     "tables": ("pyarrow",),
     # For journals of many nodes in any store.
     "fleet": ("obstore", "pyarrow"),
@@ -24,17 +23,16 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "spark": ("obstore", "pyarrow", "pyspark"),
     # For tracing.protocol: grpc.
     "grpc": ("grpc",),
-    # For shipping: a client of object stores.
+    # For shipping.
     "ship": ("obstore",),
 }
 
 
 class PackagesMissing(Exception):
-    """The request needs an extra that is not installed; the text is one line with the command."""
+    """One line with the install command."""
 
 
 def missing_packages(extra: str) -> tuple[str, ...]:
-    """The missing packages of an extra, in the order of the table."""
     return tuple(name for name in EXTRAS[extra] if find_spec(name) is None)
 
 
@@ -45,7 +43,7 @@ def require(extra: str, what: str) -> None:
 
 
 def install_command(extra: str) -> str:
-    """The install command for this checkout or wheel: on an index our name may be another project's."""
+    """Of this checkout or wheel: on an index our name may be another project's."""
     checkout = Path(__file__).absolute().parents[1]
     if (checkout / "pyproject.toml").exists():
         return f"pip install '{checkout}[{extra}]'"
@@ -54,6 +52,6 @@ def install_command(extra: str) -> str:
 
 
 def extra_of(module: str) -> str:
-    """The extra with a module; empty without one."""
+    """Empty without one."""
     top = module.partition(".")[0]
     return next((extra for extra, names in EXTRAS.items() if top in names), "")

@@ -1,5 +1,4 @@
-"""Serves the metrics to Prometheus: HTTP/1.1, only ``GET /metrics``, one answer for each connection, as
-OpenMetrics for a client that asks for it.
+"""Serves the metrics to Prometheus: HTTP/1.1, only ``GET /metrics``, one answer for each connection.
 
 A client costs the daemon a bounded time, and never a shutdown.
 """
@@ -25,12 +24,11 @@ ANSWER_SECONDS_MAX = 5
 #: Two Prometheus servers, and people.
 CLIENTS_MAX = 8
 
-#: A request has a line and some headers.
 RECEIVE_BYTES = 4096
 
 
 async def serve(address: str, text: Callable[[], str], *, task_status: trio.TaskStatus[None]) -> None:
-    """Listen at ``address:port`` until cancelled. Raises OSError."""
+    """Listens at ``address:port`` until cancelled. Raises OSError."""
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)

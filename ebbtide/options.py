@@ -12,7 +12,7 @@ RUNTIME_PATH = Path("/run/ebbtide")
 
 #: For a laptop, the demo and tests; every other mode is a Kubernetes node's.
 PROCESS = "process"
-#: `actors.policy.termination_mode.NODE_MODES` again, so that ``--help`` imports no policy.
+#: As `actors.policy.termination_mode.NODE_MODES`: ``--help`` imports no policy.
 MODES = ("auto", "api", "cri", "observe", PROCESS)
 
 
@@ -22,17 +22,16 @@ def control_socket(runtime: Path) -> Path:
 
 class RunOptions(NamedTuple):
     """``config``: files, later ones win. ``pods``: a manifest or a folder of them, for mode process.
-
-    ``journal``: the first location; the configuration may name others. ``runtime``: files for this boot,
-    such as the control socket. ``cri`` (the container runtime's socket), ``kubeconfig`` (a file, or
-    ``in-cluster``) and ``node_name`` win over the configuration's.
+    ``journal``: the first location; the configuration may name others. ``runtime``: files for this boot.
+    ``cri`` (the runtime's socket), ``kubeconfig`` (a file, or ``in-cluster``) and ``node_name`` win over the
+    configuration's.
     """
 
     config: Sequence[Path] = ()
     pods: Path | None = None
     journal: Path = JOURNAL_PATH
     runtime: Path = RUNTIME_PATH
-    #: False: no socket, for a machine in a simulation.
+    #: False: for a machine in a simulation.
     sockets: bool = True
     #: Newest lines of a straggler's output in its autopsy; 0 keeps none.
     capture_lines: int = 0
@@ -47,5 +46,4 @@ class RunOptions(NamedTuple):
 
     @property
     def of_node(self) -> bool:
-        """Whether the pods are a Kubernetes node's."""
         return self.mode != PROCESS

@@ -1,7 +1,5 @@
-"""The command line: thin commands over the daemon, the journal and the replayer.
-
-Nothing is imported before it is needed: ``ebbtide run`` stays resident and has to be armed within half a
-second.
+"""The command line. Import nothing before its use: ``ebbtide run`` stays resident and has to be armed within
+half a second.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ def main() -> NoReturn:
 
 
 def kubectl() -> NoReturn:
-    """The entry point ``kubectl-ebbtide``, which kubectl calls for ``kubectl ebbtide``."""
+    """For ``kubectl ebbtide``."""
     _mend_streams()
     from ebbtide.cli.common.guard import guarded
     from ebbtide.cli.kubectl import plugin
@@ -30,7 +28,7 @@ def kubectl() -> NoReturn:
 
 
 def _mend_streams() -> None:
-    # A terminal of another century gets a question mark, a closed stream takes everything in silence.
+    # An old terminal gets a question mark; a closed stream takes everything.
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:

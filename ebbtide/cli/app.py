@@ -1,7 +1,4 @@
-"""The list of commands, each imported on use.
-
-``--help`` prints this list without importing them.
-"""
+"""The list of commands, each imported on use: ``--help`` imports none."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from ebbtide.cli.common.shared_options import need_command
 
 
 class Entry(NamedTuple):
-    """A command's place, ``module:attribute`` below ``ebbtide.cli``, and its one line of help."""
+    """``target``: ``module:attribute`` below ``ebbtide.cli``."""
 
     target: str
     text: str
@@ -47,7 +44,6 @@ class LazyGroup(click.Group):
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        """Suggests the nearest names for an unknown command."""
         if args[0] not in self.entries and not args[0].startswith("-"):
             from difflib import get_close_matches
 
@@ -58,21 +54,20 @@ class LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             answer = super().invoke(ctx)
-            # Flush here: at the interpreter's end, a missing reader would cause a traceback.
+            # At the interpreter's end, a missing reader would cause a traceback.
             sys.stdout.flush()
         except BrokenPipeError as error:
             raise ReaderGone from error
         return answer
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        # One width for all sections aligns their texts.
+        # For all sections, to align their texts.
         width = max(map(len, self.entries))
         for title, entries in self.sections.items():
             with formatter.section(title):
                 formatter.write_dl([(name.ljust(width), entry.text) for name, entry in entries.items()])
 
 
-#: The commands in the order of ``--help``, by purpose.
 SECTIONS: dict[str, dict[str, Entry]] = {
     "See it": {
         "demo": Entry("demo:demo", "A whole shutdown in front of your eyes, on this machine, under 20 s."),

@@ -1,7 +1,7 @@
 """``ebbtide hurry``, ``release`` and ``view``: requests to the running daemon.
 
-The first two become facts in the journal, with the caller's uid, and replay like any other. ``kubectl
-ebbtide`` executes the third beside the daemon (`ebbtide.view_socket`).
+The first two become facts in the journal, with the caller's uid. ``kubectl ebbtide`` executes the third
+beside the daemon (`ebbtide.view_socket`).
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def hurry(pod: str, runtime: Path) -> None:
     from ebbtide.control import ask
     from ebbtide.events.record.format import visible
 
-    # Over the socket, without a signal of our own: the daemon decides, so that the journal has the caller
-    # and a replay gives the same end.
+    # Without a signal of our own: the daemon decides, so that the journal has the caller and a replay gives
+    # the same end.
     ask("hurry", control_socket(runtime), pod=pod)
     click.echo(f"asked: {visible(pod)} is not waited for any longer")
 

@@ -1,7 +1,4 @@
-"""``ebbtide demo``: a whole shutdown in front of your eyes.
-
-On a terminal a live view, in a pipe one line a transition; both end with every pod's outcome and why.
-"""
+"""``ebbtide demo``: on a terminal a live view, in a pipe one line a transition."""
 
 from __future__ import annotations
 
@@ -52,7 +49,7 @@ def demo(journal: Path | None, output: str) -> int:
         journal.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=journal, prefix=".demo-"):
             pass
-    # For the commands on the last page: the name, or the typed path where the shell does not find the name.
+    # For the last page: the name, or the typed path where the shell does not find the name.
     typed = Path(sys.argv[0])
     program = str(typed) if typed.name == "ebbtide" and not shutil.which("ebbtide") else "ebbtide"
     folder = make_demo_folder(journal.absolute() if journal is not None else None)
@@ -81,7 +78,6 @@ def demo(journal: Path | None, output: str) -> int:
 
 
 def _play(folder: DemoFolder, *, live: bool, quiet: bool) -> DemoResult:
-    """With a live view, or line by line."""
     from ebbtide.cli.common.guard import ReaderGone
     from ebbtide.events.record.format import visible
 
@@ -89,10 +85,8 @@ def _play(folder: DemoFolder, *, live: bool, quiet: bool) -> DemoResult:
         try:
             print(visible(line), file=sys.stderr if quiet else sys.stdout, flush=True)
         except BrokenPipeError as error:
-            # Nurseries raise groups: this type is found in them.
             raise ReaderGone from error
 
-    # Before the slow imports.
     say(f"Twelve pods from {folder.pods} come up as local processes.")
     import trio
 
@@ -105,13 +99,13 @@ def _play(folder: DemoFolder, *, live: bool, quiet: bool) -> DemoResult:
     from ebbtide.cli.common.output import console
     from ebbtide.demo.demo_run import live_frame
 
-    # Transient: the last page has all of it again, with the reasons.
+    # The last page has all of it again, with the reasons.
     view = Live(console=console(), auto_refresh=False, transient=True)
 
     def draw(status: DaemonStatus, now_ns: int) -> None:
         if status.pods:
             view.update(live_frame(status, now_ns), refresh=True)
 
-    # Not the log's lines: they would push the view away, which shows the same.
+    # The log's lines would push the view away, which shows the same.
     with view:
         return trio.run(run_demo, folder, say, lambda level, line: None, draw)

@@ -55,16 +55,14 @@ def doctor(measure: bool, options: RunOptions, output: str) -> int:
             show_measured(judge_budget(snapshot), snapshot.measured)
         if node is not None:
             show(Text(visible(f"judged for mode {node.mode} of node {node.name}"), style="dim"))
-    # On standard error, also beside JSON: whose configuration was judged decides what the findings are worth.
+    # Also beside JSON: the findings depend on the judged configuration.
     if here.source:
         remark(f"judged {here.source}")
     return DONE if is_graceful(findings) else NOT_SO
 
 
 def diagnosis(snapshot: Snapshot, findings: list[Finding], *, measure: bool) -> dict[str, Any]:
-    """``graceful`` false: a critical finding stops a graceful shutdown. ``slackSeconds`` is null when
-    graceful shutdown is off.
-    """
+    """``slackSeconds`` is null when graceful shutdown is off."""
     node, more = snapshot.node, dict[str, Any]()
     if measure:
         overhead_ns, slack_ns = budget = judge_budget(snapshot)
@@ -95,7 +93,7 @@ def diagnosis(snapshot: Snapshot, findings: list[Finding], *, measure: bool) -> 
 
 
 def is_graceful(findings: list[Finding]) -> bool:
-    """Warnings alone do not fail it: a probe that is red on every cluster is not read for long."""
+    """Warnings alone do not fail it: people ignore a probe that is red on every cluster."""
     return not any(finding.level == "critical" for finding in findings)
 
 
@@ -115,14 +113,14 @@ def show_measured(budget: Budget, measured: Sequence[Measured]) -> None:
 def print_findings(
     findings: list[Finding], none: str = "ok: nothing stands in the way of a graceful shutdown"
 ) -> None:
-    """Each finding with its cure below it, the gravest first; ``none``: the text without findings."""
+    """The gravest first; ``none``: the text without findings."""
     if not findings:
         show(Text(none, style="green"))
         return
     grid = Table.grid(padding=(0, 1))
     grid.add_column(no_wrap=True)
     grid.add_column()
-    # Two columns, the cure below its finding: in one line with it, a narrow terminal would mix both.
+    # The cure below its finding: on one line, a narrow terminal would mix both.
     for each, alike in first_of_each(findings, lambda each: each.code):
         level = Text(each.level, style=STYLES.get(each.level, ""))
         grid.add_row(level, Text.assemble(f"{visible(each.message)} ", (f"[{each.code}]", "dim")))

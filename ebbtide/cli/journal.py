@@ -58,7 +58,7 @@ def ls_command(journals: tuple[Path, ...], output: str) -> int:
     from ebbtide.cli.common import selection
 
     history, boots = open_journal(journals), list[BootRecord]()
-    # Read to the end despite damage: list the readable episodes, and report the rest by the exit code.
+    # Despite damage: list the readable episodes, and report the rest by the exit code.
     found, code = selection.read_episodes(history, boots)
     if output == "json":
         verdict = selection.whole_verdict(history)
@@ -96,10 +96,9 @@ def show_episodes(history: History, episodes: Sequence[Episode], boots: Sequence
         show(NarrowTable(headings, rows, right=("TOOK",), spare=("TRACE",)))
     else:
         state = history.verdict.state
-        # An unreadable journal may have had episodes.
         readable = "yet" if state == "intact" else f"in what can be read: the journal is {state}"
         show(f"no {history_kind(history)} {readable}")
-    # Besides the list: why a shutdown was cut short, boots without one, and the end of each outage's boot.
+    # Why a shutdown was cut short, boots without one, and the end of each outage's boot.
     others = [
         (
             ended.boot_id,
@@ -131,7 +130,6 @@ def check_command(journals: tuple[Path, ...], output: str) -> int:
     verdict, segments = history.read(), len(history.path.segments)
     first, last, header = verdict.first_seq, verdict.end.seq, verdict.header
     journal_id, head = verdict.journal_id.hex(), head_text(last, verdict.head) or None
-    # The id of a shutdown without its begin on record.
     headless = None if number is None else episode_id(verdict.journal_id, number)
     if output == "json":
         found = document(
@@ -140,7 +138,6 @@ def check_command(journals: tuple[Path, ...], output: str) -> int:
             state=verdict.state,
             journal_id=journal_id,
             segments=segments,
-            # Intact ones.
             records=last - first + 1 if first else 0,
             first_seq=first,
             last_seq=last,
@@ -154,7 +151,7 @@ def check_command(journals: tuple[Path, ...], output: str) -> int:
                 for each in verdict.findings
             ],
         )
-        # Only the exit code, without the banner: the document has every finding.
+        # Without the banner: the document has every finding.
         show_json(found)
         return verdict.exit_code
     rows = [

@@ -1,7 +1,4 @@
-"""``ebbtide journal pack``: one file for a ticket, with names or redacted.
-
-The file appears whole or not at all; the journal is only read.
-"""
+"""``ebbtide journal pack``: one file for a ticket, with names or redacted. It appears whole or not at all."""
 
 from __future__ import annotations
 
@@ -32,7 +29,6 @@ from ebbtide.replay.verify import verify
 
 PACK_VERSION = 1
 
-#: Copied at a time.
 CHUNK_BYTES = 1024 * 1024
 
 EPILOG = """\b
@@ -71,7 +67,7 @@ def pack_command(
     a table of the real names; records keep their numbers and times, and the first record has the
     original's id and last hash.
     """
-    # The copy has the journal's damage too, so the exit code is the verdict's. 3: a redacted copy diverges.
+    # The copy has the journal's damage too, hence the verdict's exit code.
     if everything and episode:
         raise Refused(f"--all packs the whole journal: leave out --all or {episode}")
     if file.is_dir():
@@ -100,12 +96,12 @@ def pack_command(
 
 
 def pack_redacted(history: History, file: Path) -> int:
-    """3 where the logic decides differently today. Raises Refused."""
+    """DIVERGED where the logic decides differently today. Raises Refused."""
     verdict = history.verdict
     original = {"journalId": history.journal_id.hex(), "headSeq": verdict.end.seq}
 
     def verify_copy(path: Path) -> None:
-        # Execute it before it gets its name: a copy with another outcome than the original would be false
+        # Before the file gets its name: a copy with another outcome than the original would be false
         # evidence.
         with closing(PackedSource(path)) as source:
             result = verify(History([source], logics=LOGICS))
@@ -140,7 +136,6 @@ def _put(
     pieces: Iterable[tuple[str, bytes]],
     check: Callable[[Path], None],
 ) -> None:
-    """Under another name until it is complete; only its owner can read it."""
     # Exclusive, and with its mode from the start: no link is followed, and no other user can open it.
     part = file.with_name(f".{file.name}.{os.getpid()}.part")
     descriptor = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, FILE_MODE)
@@ -156,7 +151,7 @@ def _put(
 
 
 def _pieces(excerpt: Excerpt) -> Iterator[tuple[str, bytes]]:
-    """Its files, in pieces: a journal may be larger than the memory."""
+    """In pieces: a journal may be larger than the memory."""
     for stored in excerpt.files():
         offset = 0
         while data := excerpt.read(stored.name, offset, CHUNK_BYTES):

@@ -1,7 +1,7 @@
 """``kubectl ebbtide``: a node's status, plan, doctor and timeline from anywhere, over the API server.
 
-An executable ``kubectl-ebbtide`` on the path. It has the rights of the kubeconfig's user, and executes one
-command in the container of ``deploy/kubernetes/view``, which asks the daemon (`ebbtide.view_socket`).
+With the rights of the kubeconfig's user, it executes one command in the container of
+``deploy/kubernetes/view``, which asks the daemon (`ebbtide.view_socket`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,6 @@ from ebbtide.events.record.format import visible
 if TYPE_CHECKING:
     from ebbtide.actors.edges.kubernetes.api_client import ApiClient
 
-#: deploy/kubernetes/view, and its installation.
 NAMESPACE, CONTAINER, LABEL = "ebbtide-view", "view", "app.kubernetes.io/name=ebbtide-view"
 INSTALL = "kubectl apply -k deploy/kubernetes/view"
 #: The daemon gives a client a minute, with its turn; and the way there and back.
@@ -54,7 +53,6 @@ BYTES_MAX = 4 * 1024 * 1024
 
 Verb = Callable[..., int]
 
-#: The way to a node.
 WAY = (
     kubeconfig_option,
     click.option("--context", default="", metavar="NAME", help="Of the kubeconfig.  [default: current]"),
@@ -98,7 +96,7 @@ def outage(ctx: click.Context) -> None:
 def _add_verb(
     name: str, text: str, *own: Callable[[Verb], Verb], formats: tuple[str, ...] = ("table", "json")
 ) -> None:
-    """``own``: arguments and options of the verb on the node, beside NODE and its way there."""
+    """``own``: the verb's parameters beside NODE and the way there."""
 
     def ask(
         node: str, kubeconfig: Path | None, context: str, namespace: str, shutdown: str = "", **options: Any
@@ -108,7 +106,7 @@ def _add_verb(
         code, out, err = ask_cluster(
             kubeconfig, lambda each: ask_there(each, node, namespace, words), context
         )
-        # The command has escaped its output; a container in its place need not.
+        # The command has escaped its output, but another container may answer.
         for stream, text in ((sys.stdout, out), (sys.stderr, err)):
             stream.write("".join(f"{visible(line)}\n" for line in text.splitlines()))
         return code

@@ -68,8 +68,8 @@ def meters_of_daemon(socket: Path) -> tuple[metric_table.Meters, metric_table.Re
 
 
 def meters_of_journal(journals: Sequence[Path]) -> tuple[int, metric_table.Meters, metric_table.ReadContext]:
-    """Records that this version cannot read are not counted. Shutdowns are counted as in ``journal ls``:
-    without the daemon, the end of the last one may be unknown.
+    """Without records that this version cannot read. Shutdowns count as in ``journal ls``: without the
+    daemon, the end of the last one may be unknown.
     """
     history, meters = open_journal(journals), metric_table.Meters()
     for raw in history.raw():
@@ -95,7 +95,7 @@ def meters_of_journal(journals: Sequence[Path]) -> tuple[int, metric_table.Meter
 
 
 def metrics_document(meters: metric_table.Meters, around: metric_table.ReadContext) -> dict[str, Any]:
-    """``kind: Metrics``: numbers of seconds, or counts; a histogram's buckets are cumulative."""
+    """Numbers of seconds, or counts; a histogram's buckets are cumulative."""
     found = [
         {
             "name": metric.name,

@@ -1,8 +1,7 @@
 """``ebbtide plan``: waves, each pod's grace, and a reason for every cut.
 
-On a Kubernetes node also the means that would end the pods. The daemon's own table
-(`actors.policy.termination_mode`) chooses it from the present answers: it may choose differently at the
-signal.
+On a Kubernetes node also the means to end the pods, by the present answers: the daemon may choose differently
+at the signal.
 """
 
 from __future__ import annotations
@@ -68,10 +67,7 @@ def plan(pods: tuple[str, ...], grant: int | None, options: RunOptions, output: 
     return 0
 
 
-# --- as JSON and as tables -----------------------------------------------------------------------
-
-
-#: Of a plan, under their own names.
+#: The fields that keep their names.
 _OF_PLAN = (
     *("enabled", "requested_seconds", "grant_seconds"),
     *("budget_seconds", "reserve_seconds", "override_needed"),
@@ -79,9 +75,7 @@ _OF_PLAN = (
 
 
 def plan_document(now: ShutdownNow) -> dict[str, Any]:
-    """The promised shape; ``grantSeconds`` is null without the grant. From ``mode`` on: only of a Kubernetes
-    node.
-    """
+    """``grantSeconds`` is null without the grant. From ``mode`` on: only of a Kubernetes node."""
     made, by, by_uid = now.plan, now.termination, {pod.uid: pod for pod in now.pods}
 
     def named(pod: Pod) -> dict[str, Any]:
@@ -108,7 +102,6 @@ def plan_document(now: ShutdownNow) -> dict[str, Any]:
 
 
 def show_plan(now: ShutdownNow) -> None:
-    """A line of totals, a row for each pod, a line for each warning."""
     made, by_uid = now.plan, {pod.uid: pod for pod in now.pods}
     if made.enabled:
         more = ", more is needed" if made.override_needed else ""
@@ -144,10 +137,9 @@ def show_plan(now: ShutdownNow) -> None:
 
 
 def show_termination(found: NodeTermination) -> None:
-    """A line for each means with its kinds and reason, and one for the pods that are handed over."""
     by: dict[tuple[str, str], list[str]] = {}
     for kind, means, reason in found.means:
-        # The line begins with the kinds: kinds with the same reason share a line.
+        # Kinds with the same reason share a line.
         reason = reason.replace(f"a shutdown of kind {kind}", f"mode {found.mode}")
         by.setdefault((means, reason), []).append(kind)
     for (means, reason), kinds in by.items():

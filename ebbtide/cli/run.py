@@ -1,7 +1,4 @@
-"""``ebbtide run``: the daemon.
-
-This module imports as little as it can: its imports stay resident.
-"""
+"""``ebbtide run``: the daemon. Import as little as possible here: it stays resident."""
 
 from __future__ import annotations
 
@@ -69,7 +66,6 @@ def run(mode: str, pods: Path | None, options: RunOptions, keep_lock: bool) -> i
 
     loaded, parts = load_named(options.config), None
     if mode == OBSERVE and loaded.config.metrics_kubelet_names:
-        # The kubelet exports its metrics itself, under these names.
         raise Refused(
             f"metricsKubeletNames cannot be used in mode {OBSERVE}: the kubelet exports these itself"
         )

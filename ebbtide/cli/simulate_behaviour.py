@@ -1,7 +1,4 @@
-"""The file of ``simulate --behaviour``: how pods behave and what happens to the node (docs/simulate.md).
-
-The Structs below list every field. An unknown field is an error with its line and the nearest name.
-"""
+"""The file of ``simulate --behaviour``: how pods behave and what happens to the node (docs/simulate.md)."""
 
 from __future__ import annotations
 
@@ -19,12 +16,12 @@ from ebbtide.replay.sim import scenario
 
 #: A file has some dozens of lines.
 BYTES_MAX = 2**20
-#: Rules of one file, and quantiles of one duration.
+#: In one file, and in one duration.
 RULES_MAX, QUANTILES_MAX = 1000, 1001
 
 
 class BehaviourError(Refused):
-    """The file cannot be used. One line: where, what, and how to put it right."""
+    """One line: where, what, and how to correct it."""
 
 
 _TIME = fields.duration(0, fields.DURATION_NS_MAX)
@@ -45,7 +42,7 @@ class Takes(Section, frozen=True):
         if len(bounds) != (0 if self.quantiles is not None else 2):
             raise ValueError("give from and to, or quantiles, or one duration")
         values = bounds or list(self.quantiles or ())
-        # The place of a quantile is its share: out of order, a larger share would take less time.
+        # A quantile's place is its share: out of order, a larger share would take less time.
         if not values or values != sorted(values):
             raise ValueError("write the durations in ascending order, at least one")
 
@@ -125,7 +122,7 @@ class Rule(Section, frozen=True):
 
 
 class NodeFaults(Section, frozen=True):
-    """The fields of `Faults`; None: its default."""
+    """As `Faults`; None: its default."""
 
     kind: Literal["poweroff", "reboot", "halt", "kexec", "soft-reboot"] | None = None
     mode: Literal["auto", "api", "cri", "observe"] | None = None
@@ -159,7 +156,7 @@ class NodeFaults(Section, frozen=True):
     def faults(self) -> scenario.Faults:
         given = {name: value for name, value in asdict(self).items() if value is not None}
         fails, hangs = given.pop("api_fails"), given.pop("api_hangs")
-        # A hanging API server fails too, only later. This harder case wins where the file has both.
+        # A hanging API server fails too, only later: this harder case wins.
         api: scenario.ApiIs = "hangs" if hangs else "fails" if fails else "works"
         return scenario.Faults(api=api, **given)
 
@@ -172,10 +169,10 @@ class BehaviourFile(Section, frozen=True):
 
 
 def load_behaviour(path: str | Path) -> scenario.Behaviour:
-    """Read a file. Raises BehaviourError."""
+    """Raises BehaviourError."""
     try:
         with open(path, "rb") as file:
-            # One byte more shows that a file is too large, without reading all of it.
+            # One byte more shows that a file is too large.
             raw = file.read(BYTES_MAX + 1)
     except OSError as error:
         raise BehaviourError(
@@ -185,7 +182,7 @@ def load_behaviour(path: str | Path) -> scenario.Behaviour:
 
 
 def parse_behaviour(name: str, raw: bytes) -> scenario.Behaviour:
-    """The same for a name and a content. Raises BehaviourError."""
+    """Raises BehaviourError."""
     try:
         documents = parse_yaml(decode_text(raw, BYTES_MAX))
         if len(documents) > 1:

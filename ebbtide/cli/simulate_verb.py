@@ -1,6 +1,6 @@
 """``ebbtide simulate``: a whole shutdown in virtual time, on a modelled node; or outages of a failing node.
 
-One seed to look at, or many to find one that breaks an invariant. `simulate_view` shows the result.
+One seed to look at, or many to find one that breaks an invariant.
 """
 
 from __future__ import annotations
@@ -113,15 +113,12 @@ def simulate_command(output: str, **options: Any) -> int:
     seed = asked.seed or 0
     simulated: Simulated | SimulatedOutage
     simulated = simulate_outage(seed, __version__) if asked.outage else simulate(wanted, seed)
-    # A failed run leaves no partial journal.
     if asked.journal is not None:
         write_journal(asked.journal, simulated.files())
     return show_run(simulated, asked.command(seed), asked.journal, output)
 
 
 class SimulateOptions(NamedTuple):
-    """The options; also as a request of the simulator, and as a command line."""
-
     config: tuple[Path, ...]
     pods: tuple[str, ...]
     synthetic: int | None
@@ -134,7 +131,7 @@ class SimulateOptions(NamedTuple):
     journal: Path | None
 
     def command(self, seed: int) -> str:
-        """The command line that repeats one seed."""
+        """Repeats one seed."""
         options = self._replace(seed=seed, seeds=None, journal=None)._asdict()
         words = (
             word
@@ -144,7 +141,7 @@ class SimulateOptions(NamedTuple):
         return shlex.join(["ebbtide", "simulate", *words])
 
     def wanted(self) -> SimulationRequest:
-        """Read what the options name. Raises Refused, ConfigError, ManifestError, BehaviourError."""
+        """Raises Refused, ConfigError, ManifestError, BehaviourError."""
         drawn = self._replace(outage=False, seed=None, journal=None)._asdict()
         for option, _ in given_options(drawn) if self.outage else ():
             raise Refused(f"--outage draws the whole run from --seed: leave {option} out")
@@ -158,17 +155,17 @@ class SimulateOptions(NamedTuple):
             version=__version__,
             calm=self.calm,
             synthetic=SYNTHETIC_PODS if self.synthetic is None else self.synthetic,
-            # In mode process there is no Kubernetes node to model; a file may bring one with it.
+            # Mode process has no Kubernetes node to model; a file may bring one with it.
             mode="" if self.mode in (None, "process") else cast(NodeMode, self.mode),
         )
         if self.config:
-            # Only named files: this machine's own would change the journal of a seed.
+            # This machine's own files would change the journal of a seed.
             from ebbtide.config import load
 
             loaded = load(self.config)
             wanted = wanted._replace(settings=loaded.settings, sources=dict(loaded.sources))
         if self.pods:
-            # After the configuration: its feature gates decide which manifests are valid.
+            # Its feature gates decide which manifests are valid.
             from ebbtide.manifests import load_pods
 
             notes: list[PlanWarning] = []
@@ -182,7 +179,6 @@ class SimulateOptions(NamedTuple):
         return wanted
 
 
-#: How often a long run reports its progress.
 PROGRESS_SECONDS = 5.0
 
 
@@ -192,7 +188,7 @@ def _run_many(asked: SimulateOptions, wanted: SimulationRequest, seeds: range, o
     began = reported = time.monotonic()
     for count, seed in enumerate(seeds):
         now = time.monotonic()
-        # Only on a terminal: in a pipe, progress would hide the breaches.
+        # In a pipe, progress would hide the breaches.
         if now - reported > PROGRESS_SECONDS and sys.stderr.isatty():
             reported = now
             remark(f"{count} of {len(seeds)} runs")

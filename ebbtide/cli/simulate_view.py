@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 SIMULATION_VERSION = 1
 
-#: Breaches of one run that are listed: one defect often breaks an invariant many times.
+#: One defect often breaks an invariant many times.
 BREACHES_SHOWN = 10
 
 #: Every invariant, and that the journal reads back and replays.
 CHECKS_COUNT = len(OF_BOOTS) + len(OF_RUNS) + 2
 
-#: Faults by their names in the world's log.
+#: By their names in the world's log.
 MISFORTUNES = {
     "crash": "the daemon died",
     "bus-lost": "the connection to the bus broke",
@@ -49,7 +49,6 @@ MISFORTUNES = {
     "kubelet-wakes": "the kubelet woke up",
 }
 
-#: A kubelet that fails from the start.
 KUBELETS = {
     "away": "the kubelet is away",
     "stays": "the kubelet does not stop",
@@ -58,7 +57,7 @@ KUBELETS = {
 
 
 def show_run(simulated: Simulated | SimulatedOutage, command: str, journal: Path | None, output: str) -> int:
-    """One run; its exit code. JSON has times in seconds."""
+    """Returns the exit code. JSON has times in seconds."""
     kept = None if journal is None else str(journal)
     written, sizes = simulated.journal, [len(data) for data in simulated.files().values()]
     events = len(written.records)
@@ -96,7 +95,6 @@ def show_run(simulated: Simulated | SimulatedOutage, command: str, journal: Path
 
 
 def remark_breaches(simulated: Simulated | SimulatedOutage, command: str) -> None:
-    """Each breach of an invariant, and the command that repeats the run."""
     seed, found = simulated.seed, simulated.breaches
     for breach in found[:BREACHES_SHOWN]:
         remark(f"seed {seed}: {breach.invariant}: {breach.sentence}")
@@ -104,9 +102,6 @@ def remark_breaches(simulated: Simulated | SimulatedOutage, command: str) -> Non
         remark(f"seed {seed}: and {len(found) - BREACHES_SHOWN} more")
     if found:
         remark(f"to see it again: {command} --journal simulated-{seed}")
-
-
-# --- shutdowns ---------------------------------------------------------------------------------
 
 
 def shutdown_fields(simulated: Simulated) -> dict[str, Any]:
@@ -148,7 +143,7 @@ def pod_outcomes(shutdown: ShutdownRecord) -> Counter[str]:
 
 
 def misfortunes(simulated: Simulated) -> Iterator[str]:
-    """The node's faults, with the time since the shutdown's signal."""
+    """With the time since the shutdown's signal."""
     world_log, faults = simulated.machine.log, simulated.machine.plan.faults
     signal_ns = next((seen.at_ns for seen in world_log.of("shutdown")), 0)
     if faults.api != "works":
@@ -170,7 +165,7 @@ def misfortunes(simulated: Simulated) -> Iterator[str]:
 
 
 def shutdown_tables(simulated: Simulated, written: list[tuple[str, str]]) -> Iterator[RenderableType]:
-    """The run, then each of its shutdowns with its waves. ``written``: the journal's rows."""
+    """``written``: the journal's rows."""
     shutdowns = list(simulated.shutdown_records())
     rows = [
         ("seed", str(simulated.seed)),
@@ -220,9 +215,6 @@ def _counts_text(counts: Counter[str]) -> str:
     return ", ".join(f"{count} {what}" for what, count in counts.most_common()) or "none"
 
 
-# --- outages -----------------------------------------------------------------------------------
-
-
 def outage_fields(simulated: SimulatedOutage) -> dict[str, Any]:
     """Times since the begin of the run."""
     from ebbtide.events.record.outage_causes import outage_headline
@@ -250,7 +242,6 @@ def outage_fields(simulated: SimulatedOutage) -> dict[str, Any]:
 
 
 def outage_tables(simulated: SimulatedOutage, written: list[tuple[str, str]]) -> Iterator[RenderableType]:
-    """The truth, then the record."""
     from ebbtide.events.record.outage_causes import outage_headline
 
     broken = simulated.breaches[0].sentence if simulated.breaches else ""
@@ -267,11 +258,8 @@ def outage_tables(simulated: SimulatedOutage, written: list[tuple[str, str]]) ->
     yield table(("BEGAN", "OUTCOME", "ON RECORD", "PROOF"), rows, right=("BEGAN",))
 
 
-# --- many runs ---------------------------------------------------------------------------------
-
-
 class Tally(Struct, kw_only=True, tag_field="kind", tag="Simulations"):
-    """Counts over all runs so far; every run that broke an invariant, with the command that repeats it."""
+    """``broken``: with the commands that repeat the runs."""
 
     version: int = SIMULATION_VERSION
     runs: int = 0
@@ -298,7 +286,7 @@ class Tally(Struct, kw_only=True, tag_field="kind", tag="Simulations"):
 
 
 def show_tally(tally: Tally, output: str) -> int:
-    """Counts, and every broken seed; the exit code."""
+    """Returns the exit code."""
     code = NOT_SO if tally.broken else DONE
     if output == "json":
         show_json(tally)

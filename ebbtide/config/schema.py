@@ -42,7 +42,7 @@ LOCKED_GATES = ("PodLifecycleSleepAction", "PodLifecycleSleepActionAllowZero")
 
 #: Years of idle journal (1 MB a day at most) and hundreds of shutdowns.
 JOURNAL_BYTES_MAX = 64 * 2**20
-#: A shutdown of a full node and a checkpoint need the least.
+#: The least fits a shutdown of a full node and a checkpoint.
 JOURNAL_BYTES_LIMITS = Meta(ge=2**20, le=2**40)
 
 #: More than a cluster has priority classes.
@@ -179,7 +179,6 @@ class TraceSection(Section, frozen=True):
     compression: Annotated[destination.Compression | None, "Default: none."] = None
 
     def __post_init__(self) -> None:
-        # At reading, while the author looks on.
         if (self.client_certificate is None) != (self.client_key is None):
             raise ValueError("clientCertificate and clientKey belong together: name both or neither")
         try:
@@ -234,7 +233,7 @@ class Shipping(Section, frozen=True):
 
 
 class ShutdownPeriods(msgspec.Struct, frozen=True, rename="camel"):
-    """The fields of both documents. Durations in nanoseconds; in a file as Go's (`30s`)."""
+    """Durations in nanoseconds; in a file as Go's (`30s`)."""
 
     shutdown_grace_period: Annotated[
         int,

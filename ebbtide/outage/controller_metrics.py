@@ -1,7 +1,7 @@
 """The controller's Prometheus metrics: counters of records since the start, and the open outages.
 
-Counters come from records, except failed followers, which may store none. Open outages come from the
-followers' states: a new leader shows them at once, and another replica none.
+Only failed followers count without a record. Open outages come from the followers' states: a new leader shows
+them at once, and another replica none.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ebbtide.otel.metric_table import Metric, ReadContext, Sample, exposition_of
 
 Where = Literal["suspected", "out", "returning", "deleted", "aside"]
 
-#: For an operator: the actor's phases of each. Without an outage it is ``quiet``.
+#: The actor's phases of each. Without an outage it is ``quiet``.
 PLACES: Mapping[Where, tuple[OutagePhase, ...]] = {
     "suspected": ("suspected", "asking", "tainting", "switching", "reading"),
     "out": ("recovering", "out"),
@@ -35,7 +35,6 @@ PLACES: Mapping[Where, tuple[OutagePhase, ...]] = {
     "aside": ("aside",),
 }
 
-#: The alarms of an outage's record, by their events.
 ALARMS: Mapping[type, str] = {
     outage_events.ProofWasWrong: "proof-wrong",
     outage_events.DetachForced: "six-minute-detach",
@@ -73,7 +72,7 @@ class OutageMetrics:
         self.followers: Mapping[str, Followed] | None = None
         #: By node, the codes of its outage's alarms.
         self.alarms: dict[str, dict[str, None]] = {}
-        #: By node, why its journal cannot be written, and since when. The node is empty for all journals.
+        #: By node, why its journal cannot be written. The node is empty for all journals.
         self.blocked: Mapping[str, str] = {}
         self._blocked_at: dict[str, float] = {}
 
@@ -88,7 +87,6 @@ class OutageMetrics:
                 self.counts[name, value] += 1
 
     def block(self, blocked: Mapping[str, str]) -> None:
-        """The leader's journals that wait now."""
         now = trio.current_time()
         self.counts["ebbtide_outage_writes_failed_total", "journal"] += len(blocked.keys() - self.blocked)
         self._blocked_at = {node: self._blocked_at.get(node, now) for node in blocked}
@@ -99,7 +97,6 @@ class OutageMetrics:
         if not self.blocked:
             return ""
         seconds = BLOCKED_SECONDS + trio.current_time() - min(self._blocked_at.values())
-        # All journals first.
         node, why = next(iter(self.blocked.items()))
         more = f" and {len(self.blocked) - 1} more" if len(self.blocked) > 1 else ""
         whose = f" of {node}{more}" if node else ""
@@ -118,7 +115,7 @@ class OutageMetrics:
                     yield Open(follower.node, where, len(state.pods), len(state.attachments), state.waits)
 
     def cause_of(self, found: Open) -> str:
-        """Its gravest alarm since this leader began, else what it waits for; empty: it goes as it should."""
+        """Its gravest alarm since this leader began, else its wait; empty: it goes as it should."""
         alarms = self.alarms.get(found.node, {})
         hanging = "hanging" if found.where == "out" and found.pods + found.volumes else ""
         waits = {"suspected": wait_code(found.waits)}.get(found.where, hanging)
@@ -129,7 +126,6 @@ class OutageMetrics:
 
 
 def counted(event: object) -> Iterator[tuple[str, str]]:
-    """The counters to increment, with their labels."""
     match event:
         case outage_events.OutageClosed():
             yield "ebbtide_outages_total", event.outcome
@@ -154,11 +150,8 @@ def counted(event: object) -> Iterator[tuple[str, str]]:
                 yield "ebbtide_outage_writes_failed_total", what
 
 
-# --- the table ---------------------------------------------------------------------------------
-
-
 def _counter(name: str, text: str, label: str = "", values: Sequence[str] = ("",)) -> Metric:
-    """Zeros too: an alert on the first event needs them."""
+    """With zeros: an alert on the first event needs them."""
 
     def samples(metrics: Any, context: ReadContext) -> list[Sample]:
         return [Sample(((label, each),) if label else (), metrics.counts[name, each]) for each in values]

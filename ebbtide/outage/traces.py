@@ -1,7 +1,7 @@
 """Sends the outages' traces: after each ended part, and at the end.
 
-Each sending reads the short journal again: an ended span never changes. A node that never returns has a trace
-without its root. A trace that this leader could not send needs ``ebbtide export otlp``.
+Each sending reads the short journal again: an ended span never changes. If this leader could not send a
+trace, it needs ``ebbtide export otlp``.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ TOLD_AFTER = (
 READ_SECONDS_MAX = 30.0
 #: A slower back end delays other nodes' traces.
 GIVE_UP_SECONDS = 60.0
-#: Long enough for a back end's restart.
+#: Enough for a back end's restart.
 AGAIN_SECONDS = 60.0
-#: For a record that is not stored yet: a create takes milliseconds.
+#: For storing a record: a create takes milliseconds.
 SOON_SECONDS = 1.0
 #: For a back end, or for the record of a fenced leader.
 WAITING_SECONDS_MAX = 12 * 3600.0
 
 
 class _Wanted(NamedTuple):
-    """A trace, and the record up to which its journal must be stored."""
+    """``seq``: its journal must be stored up to this record."""
 
     node_uid: str
     episode: int
@@ -60,8 +60,6 @@ class OfNode(Protocol):
 
 
 class OutageTraces:
-    """``observe`` receives every step, `run` sends."""
-
     def __init__(self, caller: ApiCaller, namespace: str, destination: Destination, tell: Tell) -> None:
         self._caller, self._namespace, self._tell = caller, namespace, tell
         self._destination = destination
@@ -81,12 +79,12 @@ class OutageTraces:
                 self.want(follower.node_uid, episode, record.seq)
 
     def want(self, node_uid: str, episode: int, seq: int) -> None:
-        """Send the ended spans of this outage up to that record."""
+        """Sends the outage's ended spans up to that record."""
         self._waiting[node_uid, episode] = _Wanted(node_uid, episode, seq, trio.current_time())
         self._more.set()
 
     async def run(self, link: object = None) -> None:
-        """One after the other. ``link``: for watchers."""
+        """``link``: for watchers."""
         while True:
             await self._more.wait()
             self._more = trio.Event()
@@ -97,7 +95,7 @@ class OutageTraces:
                 self._more.set()
 
     async def _send(self, wanted: _Wanted) -> float:
-        """When to try again, in seconds; 0: finished."""
+        """Seconds until the next try; 0: finished."""
         if trio.current_time() - wanted.since > WAITING_SECONDS_MAX:
             return self._finish(wanted, self._told or "its journal could not be read")
         sent = Delivered(self._say)
@@ -121,7 +119,7 @@ class OutageTraces:
         return self._finish(wanted)
 
     def _finish(self, wanted: _Wanted, problem: str = "") -> float:
-        # By now more of it may be wanted.
+        # More of it may be wanted now.
         if self._waiting.get((wanted.node_uid, wanted.episode)) is wanted:
             del self._waiting[wanted.node_uid, wanted.episode]
         if problem:
@@ -129,7 +127,7 @@ class OutageTraces:
         return 0
 
     async def _read(self, wanted: _Wanted) -> EpisodeSpans | None:
-        """None: not stored yet. Raises OSError, and what `spans_of` raises."""
+        """None: not stored yet. Raises OSError, and the errors of `spans_of`."""
 
         def project(source: Source) -> EpisodeSpans | None:
             history = History([source])

@@ -1,6 +1,6 @@
 """Writes a result to a file: whole or not at all, and never over a journal.
 
-Without a file the result goes to standard output, but binary data does not go to a terminal.
+Without a file the result goes to standard output, but no binary data to a terminal.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ STDOUT = "-"
 
 
 def file_option(example: str) -> Callable[[F], F]:
-    """``-o FILE``."""
     return click.option(
         "-o",
         "--output",
@@ -39,7 +38,7 @@ def file_option(example: str) -> Callable[[F], F]:
 def save(
     path: Path | None, parts: Iterable[bytes], *, readable: bool, example: str, option: str = "-o"
 ) -> None:
-    """Raises Refused, OSError. ``readable``: text for a terminal. ``option``: the option with the path."""
+    """``readable``: text for a terminal. ``option``: the option with the path. Raises Refused, OSError."""
     if path is None or str(path) == STDOUT:
         if not readable and sys.stdout.isatty():
             raise Refused(
@@ -52,7 +51,7 @@ def save(
         raise Refused(f"{option} names no file: give it one, such as {example}")
     spare_journals(path, option)
     if path.exists() and not path.is_file():
-        # Write to a pipe or a device; a rename would replace /dev/null by a file.
+        # A pipe or a device: a rename would replace /dev/null by a file.
         with path.open("wb") as file:
             length = sum(file.write(part) for part in parts)
     else:
@@ -61,7 +60,7 @@ def save(
 
 
 def spare_journals(path: Path, option: str = "-o") -> None:
-    """A slip must not destroy the evidence: every writer of a file calls this. Raises Refused, also where the
+    """Every writer of a file calls this: a slip must not destroy the evidence. Raises Refused, also where the
     path's folder is absent.
     """
     if not path.parent.is_dir():
@@ -90,7 +89,7 @@ FILE_MODE, DIRECTORY_MODE = 0o600, 0o700
 
 
 def write_journal(directory: Path, files: Mapping[str, bytes]) -> None:
-    """Write the segments. Raises OSError."""
+    """Raises OSError."""
     directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
     for name, data in files.items():
         path = directory / name
@@ -100,8 +99,8 @@ def write_journal(directory: Path, files: Mapping[str, bytes]) -> None:
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """A folder that gets its name when it is complete, or never: half of a fleet's tables would look like
-    all. ``path`` is absent or empty (`refuse_existing`).
+    """The folder gets its name when it is complete: half of a fleet's tables would look like all. ``path`` is
+    absent or empty (`refuse_existing`).
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{path.name[:80]}.", dir=path.parent) as folder:
@@ -114,7 +113,7 @@ def new_folder(path: Path) -> Iterator[Path]:
 
 
 def _write_whole(path: Path, parts: Iterable[bytes]) -> int:
-    """Writes beside the path, then renames; the size in bytes."""
+    """Returns the size in bytes."""
     try:
         # In the same folder: a rename cannot cross file systems. A name has at most 255 bytes.
         handle, name = tempfile.mkstemp(prefix=f".{path.name[:80]}.", dir=path.parent)
@@ -124,7 +123,7 @@ def _write_whole(path: Path, parts: Iterable[bytes]) -> int:
     try:
         with os.fdopen(handle, "wb") as file:
             file.writelines(parts)
-            # `mkstemp` makes a file for its owner alone. The mask can only be read by setting it.
+            # `mkstemp` makes a file for its owner alone. Reading the mask means setting it.
             mask = os.umask(0)
             os.umask(mask)
             os.fchmod(handle, 0o666 & ~mask)

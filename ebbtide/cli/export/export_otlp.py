@@ -1,7 +1,6 @@
 """``ebbtide export otlp`` and ``otlp-json``: the trace of any shutdown, sent again or written to a file.
 
-The spans are always the same. Only durable records are exported, as in the exporter: a sent trace must not
-change.
+Only durable records are exported: a sent trace must not change.
 """
 
 from __future__ import annotations
@@ -81,7 +80,7 @@ def otlp(
     the printed reason.
     """
     destination = _find_destination(endpoint, protocol, configs)
-    # The destination first: an error comes before a long journal is read.
+    # An error comes before a long journal is read.
     shutdown, sent = (
         spans_of_shutdown(journals, episode),
         Delivered(lambda reason: remark(f"ebbtide: not yet: {reason}") if reason else None),
@@ -91,7 +90,7 @@ def otlp(
         trio.run(deliver, found, destination, sent, give_up / NS_PER_SECOND)
     except BadDestination as error:
         raise Refused(str(error)) from None
-    # The back end accepts a request, and may then reject single spans.
+    # The back end may reject single spans of an accepted request.
     accepted = sent.accepted - sent.rejected
     document = {
         "kind": "TraceExport",
@@ -139,7 +138,7 @@ EXPORT_VERSION = 1
 
 
 class ShutdownSpans(NamedTuple):
-    """One shutdown's spans, and the exit code of the journal's verdict."""
+    """``code``: the journal's verdict."""
 
     episode: Episode
     spans: list[Span]
@@ -160,7 +159,7 @@ def spans_of_shutdown(journals: Sequence[Path], name: str) -> ShutdownSpans:
         ) from None
     # A power cut may remove a record that is not durable: the trace would then change.
     verdict = history.verdict
-    # The API server has stored each record of an outage, also of one that was copied from there.
+    # The API server has stored each record of an outage, also in a copy.
     durable_seq = verdict.end.seq if history.of_outages else verdict.durable_seq
     durable = [span for span in spans if span.seq <= durable_seq]
     if len(durable) < len(spans):
@@ -169,12 +168,8 @@ def spans_of_shutdown(journals: Sequence[Path], name: str) -> ShutdownSpans:
     return ShutdownSpans(episode, durable, resource, conclude(verdict))
 
 
-# --- sending -----------------------------------------------------------------------------------
-
-
 def _find_destination(endpoint: str | None, protocol: Any, configs: Sequence[Path]) -> Destination:
     """Options win over the configuration, which wins over the environment. Raises Refused."""
-    # Checked here, where an error can name the option.
     try:
         checked = None if endpoint is None else checked_endpoint(endpoint)
     except BadDestination as error:

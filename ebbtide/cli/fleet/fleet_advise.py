@@ -45,7 +45,7 @@ nodes; with --pools also one for each pool, from its nodes' nights (in -o json: 
 
 
 class FleetAdvice(NamedTuple):
-    """``advice``: None without evidence. ``pools``: None without ``--pools``; each pool's advice, or None."""
+    """``advice``: None without evidence. ``pools``: None without ``--pools``."""
 
     advice: Advice | None
     pools: dict[str | None, Advice | None] | None
@@ -66,7 +66,7 @@ class FleetAdvice(NamedTuple):
 
 
 def advise_fleet(url: str, margin: int, pools: Pools | None, engine: Engine) -> FleetAdvice:
-    """Names what it could not use. Raises Refused."""
+    """Reports unusable journals. Raises Refused."""
     refs = planned_journals(url, "advise", engine)
     from ebbtide.fleet.fleet_verbs import evidence_of, trial_by
 
@@ -104,7 +104,7 @@ def advise_fleet(url: str, margin: int, pools: Pools | None, engine: Engine) -> 
     everything = Evidence()
     for pool in sorted(evidence, key=lambda name: (name is None, name)):
         by_pool[pool] = conclusion(evidence[pool], frozenset(nodes[pool]), f"{_pool_text(pool)}: ")
-        # Evidence may be large: it is not needed any more.
+        # Evidence may be large.
         everything.merge(evidence.pop(pool))
     return FleetAdvice(conclusion(everything), by_pool, states, problems)
 

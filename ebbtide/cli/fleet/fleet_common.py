@@ -1,7 +1,7 @@
-"""What the fleet's verbs share: options, the plan, node pools, and an engine's answers with progress on a
+"""Shared by the fleet's verbs: options, the plan, node pools, and an engine's answers with progress on a
 terminal.
 
-Nothing of the fleet is loaded before a verb runs: it needs packages that a help can do without.
+Load the fleet's packages only when a verb runs: a help can do without.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 
-#: More are a slip of the keyboard: each takes some 100 MiB.
+#: Each process takes some 100 MiB.
 JOBS_MAX = 256
 
 journals_option = click.option(
@@ -52,14 +52,14 @@ jobs_option = click.option(
 
 
 class Engine(NamedTuple):
-    """This machine, by so many processes (None: one a processor), or Spark."""
+    """``jobs``: processes of this machine; None: one a processor."""
 
     name: str = "local"
     jobs: int | None = None
 
 
 def engine_options(command: Callable[..., int]) -> Callable[..., int]:
-    """``--jobs`` and ``--engine``, as one ``engine``."""
+    """As one ``engine``."""
 
     @jobs_option
     @click.option(
@@ -115,7 +115,7 @@ class Problem(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def planned_journals(url: str, verb: str, engine: Engine) -> list[Ref]:
-    """The journals below the URL. Raises Refused, PackagesMissing."""
+    """Raises Refused, PackagesMissing."""
     if engine.name == "spark":
         require("spark", f"fleet {verb} --engine spark (on Java 17)")
     require("fleet", f"fleet {verb}")
@@ -135,7 +135,7 @@ def planned_journals(url: str, verb: str, engine: Engine) -> list[Ref]:
 def answers(
     work: Callable[[Sequence[HasBytesT]], Answer], refs: Sequence[HasBytesT], engine: Engine
 ) -> Iterator[Answer]:
-    """The answer of ``work`` to each bin, in order. Raises Refused."""
+    """Of each bin, in order. Raises Refused."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -163,9 +163,7 @@ def answers(
 def table_answers(
     refs: Sequence[Ref], engine: Engine, codes: Counter[int], *, settled: bool = False
 ) -> Iterator[list[tuple[str, pa.RecordBatch]]]:
-    """The tables of each bin. Counts the exit code of each journal, and names each journal that is not wholly
-    in the tables.
-    """
+    """The tables of each bin. Counts exit codes, and names each journal that is not wholly in them."""
     from functools import partial
 
     from ebbtide.fleet.fleet_rows import JOURNALS, not_whole_text, table_batches
@@ -183,15 +181,11 @@ def journals_text(count: int) -> str:
     return plural(count, "journal")
 
 
-# --- node pools --------------------------------------------------------------------------------
-
-#: As kubectl prints a label that is not there.
+#: kubectl's text for an absent label.
 NO_LABEL = "<none>"
 
 
 class Pools:
-    """Each node's pool, from a file."""
-
     def __init__(self, path: Path) -> None:
         """Raises Refused, OSError."""
         self._names: dict[str, str] = {}
@@ -202,7 +196,7 @@ class Pools:
             raise Refused(f"{path} is no text: write a node's name and its pool in each line") from None
         for number, line in enumerate(text.splitlines(), 1):
             words = line.partition("#")[0].split()
-            # A line of a configuration has a colon, which no node's name has.
+            # Refuse a configuration's line: no node's name has a colon.
             if words and (len(words) != 2 or ":" in words[0]):
                 raise Refused(f"{path}:{number}: write a node's name and its pool, in place of {line!r}")
             if words and words[1] != NO_LABEL:
@@ -216,7 +210,6 @@ class Pools:
         return next((pool for pattern, pool in self._patterns.items() if fnmatchcase(node, pattern)), None)
 
 
-#: Of a verb's help.
 POOLS_EPILOG = """
 Journals do not name node pools. A line of --pools has a node's name and its pool, as 'kubectl get
 nodes --no-headers -o custom-columns=:.metadata.name,:.metadata.labels.POOL-LABEL' prints them; a name may be
@@ -225,7 +218,7 @@ a pattern (batch-*), for deleted nodes. A name wins over a pattern, an earlier p
 
 
 def pools_option(command: Callable[..., int]) -> Callable[..., int]:
-    """``--pools``, as ``pools``; None: not given."""
+    """None: not given."""
 
     @click.option(
         "--pools",

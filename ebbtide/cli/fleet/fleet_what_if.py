@@ -42,7 +42,6 @@ the record is not conclusive, a pod is perhaps lost or perhaps saved.
     + POOLS_EPILOG
 )
 
-#: Lines of a table.
 ROWS_SHOWN_MAX = 20
 
 
@@ -96,7 +95,6 @@ def what_if_command(
     if not configs:
         raise Refused("name the new configuration with --config FILE")
     if html is not None:
-        # Before a journal is read.
         if str(html) == STDOUT:
             raise Refused("--html needs a file, such as risk.html: the result goes to standard output")
         spare_journals(html, "--html")
@@ -111,7 +109,6 @@ def what_if_command(
 
 
 def show_risk(found: FleetWhatIf) -> None:
-    """The sum, pools, workloads, nodes, the worst nights, what could not be asked, the gates."""
 
     def interval(certain: int, perhaps: int, expected: float) -> str:
         return f"{certain} … {certain + perhaps}, {expected:.1f} expected" if perhaps else str(certain)

@@ -1,7 +1,7 @@
 """``ebbtide outage doctor``: would an outage of each node be recovered?
 
-It reads the cluster with a person's rights, and asks the proof sources from here; `ebbtide.outage.checks`
-judges the result.
+It reads the cluster with a person's rights, and asks the proof sources from here. `ebbtide.outage.checks`
+judges.
 """
 
 from __future__ import annotations
@@ -118,8 +118,6 @@ def doctor(
     return DONE if found.recoverable else NOT_SO
 
 
-# --- the cluster ------------------------------------------------------------------------------------
-
 ACCOUNT = "ebbtide-outage"
 OUR_POLICIES = ("ebbtide-outage-only-our-taints", "ebbtide-outage-only-our-journals")
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
@@ -133,7 +131,7 @@ NO_RIGHT = "cannot create resource"
 
 
 class Right(NamedTuple):
-    """One of the controller's requests. ``namespace``: ``""`` everywhere, ``own`` the controller's."""
+    """``namespace``: empty everywhere, ``own`` the controller's."""
 
     verb: str
     resource: str
@@ -148,7 +146,7 @@ class Right(NamedTuple):
 
 
 def rights_text(rights: Iterable[Right]) -> tuple[str, ...]:
-    """``get, list nodes``, one for each resource."""
+    """``get, list nodes`` for each resource."""
     verbs: dict[str, list[str]] = {}
     for right in rights:
         verbs.setdefault(right.what, []).append(right.verb)
@@ -156,7 +154,7 @@ def rights_text(rights: Iterable[Right]) -> tuple[str, ...]:
 
 
 def rights(namespace: str) -> list[Right]:
-    """The rights in ``deploy/kubernetes/outage/role.yaml``: a test compares them."""
+    """As in ``deploy/kubernetes/outage/role.yaml``: a test compares them."""
     leases = "coordination.k8s.io"
     return [
         *(Right(verb, "nodes") for verb in ("get", "list", "watch", "patch")),
@@ -175,8 +173,8 @@ def rights(namespace: str) -> list[Right]:
 
 
 def remediator_rights(configuration: OutageConfiguration, groups: tuple[str, ...]) -> list[Right]:
-    """The needed rights in ``deploy/kubernetes/outage/remediators``: for installed remediators that a pool
-    believes. Machines in another cluster are not checked.
+    """As in ``deploy/kubernetes/outage/remediators``, for installed remediators that a pool believes.
+    Machines in another cluster are not checked.
     """
     places = [path.split("/") for path, _ in KINDS.values()]
     wanted = [Right("list", plural, group) for _, _, group, _, plural in places]
@@ -231,7 +229,7 @@ async def gather(
     major, minor = (int(each[0]) if each else 0 for each in numbers)
     listed = [await look.some(path, BudgetObject, lambda budget: budget) for path in BUDGETS_PATHS]
     masters = {each.name for each in nodes if is_control_plane(each)}
-    # Which node goes is open: no member counts as down.
+    # Any node may go: no member counts as down.
     members = [replace(each, ready=True) for each in views if each.node in masters]
     return ClusterCheck(
         version=(major, minor),
@@ -272,7 +270,7 @@ async def _create(cluster: Cluster, look: Look, namespace: str) -> str:
 async def _denied(
     cluster: Cluster, account: str, namespace: str, asked: list[Right]
 ) -> tuple[str, ...] | None:
-    """The missing rights of the account; None: we may not ask."""
+    """None: we may not ask."""
     groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"]
 
     async def one(right: Right) -> bool | None:
@@ -295,7 +293,7 @@ def _name(found: JsonObject) -> str:
 
 
 def volume_check(volume: JsonObject) -> VolumeCheck | None:
-    """The checked part of a bound PersistentVolume."""
+    """None: not bound."""
     if (volume.get("status") or {}).get("phase") != "Bound":
         return None
     spec = volume["spec"]
@@ -313,9 +311,7 @@ async def _nodes(
     drivers: dict[str, tuple[str, ...]] | None,
     first: dict[str, str],
 ) -> list[NodeCheck]:
-    """Each with the answers of its pool's sources: a proof takes two readings, but one shows whether the
-    source answers.
-    """
+    """One reading of each source of a node's pool shows whether it answers; a proof takes two."""
     sources = {pool.name: pool.machine_sources() for pool in configuration.pools}
 
     async def one(view: NodeView) -> NodeCheck:

@@ -137,7 +137,7 @@ def close(node: str, why: str, by: str | None, kubeconfig: Path | None, namespac
 
 
 def _find_node(access: Path | None, node: str, without: str) -> Seen | None:
-    """The request stands, also without a Node of this name or the right to read it."""
+    """The request stays without a Node of this name, or the right to read it."""
     try:
         seen: Seen | None = ask_cluster(access, lambda each: see_node(each, node, lease=False))
     except Refused as refused:

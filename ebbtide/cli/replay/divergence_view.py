@@ -29,7 +29,7 @@ Paint = Callable[[str, str], str]
 
 
 def head_of(verdict: Verdict) -> str:
-    """The form for ``--head``."""
+    """As for ``--head``."""
     return head_text(verdict.end.seq, verdict.head)
 
 
@@ -47,9 +47,8 @@ def verification_document(
     noted: NotedHead | None = None,
     headless: str = "",
 ) -> dict[str, Any]:
-    """The promised shape. ``head``: the journal's. Only where there are any: ``noted``, the result for the
-    given head; ``reason``, why a part of the journal was not verified; ``headless``, the id of a shutdown
-    without its begin on record.
+    """``head``: the journal's. Only where there are any: ``noted``, the result for the given head;
+    ``reason``, why a part was not verified; ``headless``, the id of a shutdown without its begin on record.
     """
     remarks = {
         "noted": noted.state(result.noted_seq, result.verdict) if noted else "",
@@ -70,11 +69,11 @@ def verification_document(
 
 
 def divergence_lines(explained: Explanation, paint: Paint) -> Iterator[str]:
-    """The same for people; ``paint(colour, text)`` emphasises differences."""
+    """``paint(colour, text)`` emphasises differences."""
     statement = explained.field if explained.field in STATEMENTS else f"{explained.field} differs"
     yield f"record {explained.seq} of {_named(explained)}: {visible(statement)}"
     yield ""
-    # The event's envelope, then its fields. Times only where they differ: they mostly follow from the facts.
+    # Times only where they differ: they mostly follow from the facts.
     recorded, produced = explained.expected or NO_RECORD, explained.produced or NO_RECORD
     envelope = [
         ValueChange(name, getattr(recorded, name) or None, getattr(produced, name) or None)
@@ -105,7 +104,7 @@ def divergence_lines(explained: Explanation, paint: Paint) -> Iterator[str]:
 
 
 def _named(explained: Explanation) -> str:
-    """The actor, with its pod's name."""
+    """With its pod's name."""
     pod = explained.state.get("pod") if isinstance(explained.state, dict) else None
     name = f" ({pod.get('namespace')}/{pod.get('name')})" if isinstance(pod, dict) else ""
     return visible(f"{explained.actor}{name}")

@@ -52,7 +52,6 @@ LEFT OUT: pods that perhaps got no stop signal, or at an unknown time. A workloa
 endings of its replicas. Times begin with the pod's stop, hooks included.
 """
 
-#: Ten times the needed time.
 MARGIN_PERCENT_MAX = 1000
 
 margin_option = click.option(
@@ -134,7 +133,6 @@ _NUMBERS = ("PRIORITY", "PERIOD", "ADVISED", "STOPS", "LEFT OUT", *_TIMES, "ASKS
 
 
 def show_advice(advice: Advice) -> None:
-    """The waves, the workloads, the pods that these periods do not save, and the configuration to paste."""
     stops = plural(sum(wave.times.stops for wave in advice.waves), "stop")
     waves = (
         (

@@ -57,11 +57,10 @@ def blame_command(
     if isinstance(shutdown, OutageRecord):
         _blame_outage(shutdown, wave, count, output, every=every)
         return code
-    # Not an empty list, which would mean that the wave's pods took no time.
+    # An empty list would mean that the wave's pods took no time.
     if wave is not None and wave >= len(shutdown.waves):
         waves = f"0 to {len(shutdown.waves) - 1}" if shutdown.waves else "none"
         raise Refused(f"no wave {wave} in {shutdown.id}: it had {waves}")
-    # After the sort: -n means the longest.
     costs = blame(shutdown, wave=wave)[:count]
     if output == "json":
         show_json(document("Blame", BLAME_VERSION, episode=episode_heading(shutdown), entries=costs))
@@ -72,7 +71,7 @@ def blame_command(
     if not costs:
         show("no stop is on record")
         return code
-    # The causes must stay in sight: the rows get the lines that are left.
+    # The causes stay in sight: the rows get the other lines.
     room = max(0, SCREEN_LINES - len(printed_lines(causes)) - FRAME_LINES)
     shown = costs if every or count is not None else costs[:room]
     rows = (
@@ -98,7 +97,8 @@ def blame_command(
 
 BLAME_VERSION = 2
 
-#: A terminal has 24 lines or more. The blank line, the headings, the count of further rows, the prompt.
+#: A terminal has 24 lines or more. The frame: the blank line, the headings, the count of further rows, the
+#: prompt.
 SCREEN_LINES, FRAME_LINES = 24, 4
 
 #: Time first, longest first, like ``systemd-analyze blame``.

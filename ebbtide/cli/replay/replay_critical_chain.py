@@ -42,7 +42,7 @@ def critical_chain_command(episode: str, journals: tuple[Path, ...], output: str
     from rich.console import Group, RenderableType
     from rich.text import Text
 
-    # The causes first: a tree of times lacks them.
+    # A tree of times lacks the causes.
     if isinstance(shutdown, ShutdownRecord) and shutdown.severity != "good":
         show(headline_text(shutdown))
     damage = shutdown.damage
@@ -51,7 +51,7 @@ def critical_chain_command(episode: str, journals: tuple[Path, ...], output: str
     if chain.released_ns is not None:
         tree.append(f", lock given back @{span(chain.released_ns)}")
     lines: list[RenderableType] = [tree]
-    # Of the smallest parts only: a wave is always longer than its pod.
+    # Of the smallest parts: a wave is always longer than its pod.
     longest_ns = max((leaf.took_ns for each in chain.segments for leaf in each.leaves()), default=0)
     for branch, line, style in _tree_lines(chain.segments, list(chain.daemon_away), longest_ns):
         lines.append(hanging(Text(branch, style="dim"), Text(visible(line), style=style)))
@@ -61,25 +61,22 @@ def critical_chain_command(episode: str, journals: tuple[Path, ...], output: str
 
 CHAIN_VERSION = 2
 
-#: By the kind of episode.
 CHAINS: dict[type[Any], Callable[[Any], Chain]] = {
     ShutdownRecord: critical_chain,
     OutageRecord: recovery_chain,
 }
 
-#: (before a line, before the lines below it), for inner lines and for the last one.
+#: (before a line, before the lines below it).
 _MORE, _LAST = ("├─", "│ "), ("└─", "  ")
 
 
 def _tree_lines(
     segments: Sequence[Segment], away: list[Away], longest_ns: int, before: str = ""
 ) -> Iterator[tuple[str, str, str]]:
-    """(prefix, line, style), from the last segment to the first."""
-    # Backwards, like ``systemd-analyze critical-chain``: the last wait is at the top.
+    """(prefix, line, style), from the last segment to the first, like ``systemd-analyze critical-chain``."""
     for at in range(len(segments) - 1, -1, -1):
         segment = segments[at]
         branch, below = _MORE if at else _LAST
-        # Only the smallest parts have a cure.
         red = not segment.within and segment.took_ns == longest_ns
         times = f"@{span(segment.began_ns)} +{span(segment.took_ns)}"
         yield before + branch, f"{segment.text} {times}", "red" if red else ""

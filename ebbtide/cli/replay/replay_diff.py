@@ -62,7 +62,7 @@ def diff_command(
         headings = ("MORE", "OF", "WHAT", first.id, second.id)
         rows = (
             (
-                # With a sign, like diff: bare times would read as durations.
+                # Without a sign the times would read as durations.
                 f"{'+' if each.more_ns > 0 else ''}{span(each.more_ns)}" if each.more_ns else "",
                 each.subject or each.section,
                 each.what,
@@ -74,7 +74,7 @@ def diff_command(
         show(table(headings, rows, right=("MORE",)))
     else:
         show("no difference")
-    # A remark and not a row: rows beyond -n and equal values are no differences.
+    # Not a row: rows beyond -n and equal values are no differences.
     left = len(found.changes) - len(changes)
     more = f"{plural(left, 'more difference')}; " if left else ""
     remark(f"ebbtide: {more}{plural(found.pods_alike, 'pod')} without any difference")

@@ -25,7 +25,6 @@ Examples:
 """
 
 
-#: By the kind of episode.
 PAGES: dict[type[Any], Callable[[Any, Iterator[Line], str], str]] = {
     ShutdownRecord: report,
     OutageRecord: outage_report,
@@ -42,7 +41,7 @@ def report_command(episode: str, journals: tuple[Path, ...], output: Path | None
     """
     shutdown, code = choose_record(journals, episode)
     lines = timeline(open_journal(journals).batches(), shutdown.first_seq)
-    # Read the journal twice, for the record and for the lines, so that neither keeps it in memory.
+    # Two readings keep neither the record nor the lines in memory.
     page = PAGES[type(shutdown)](shutdown, lines, rfc3339(shutdown.started_wall_ns))
     save(output, [page.encode()], readable=False, example="report.html")
     return code

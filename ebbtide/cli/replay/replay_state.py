@@ -1,7 +1,4 @@
-"""``ebbtide replay state``: every actor's state after any event.
-
-Each field has its path, as text for people and exact in JSON.
-"""
+"""``ebbtide replay state``: every actor's state after any event, as text for people and exact in JSON."""
 
 from __future__ import annotations
 
@@ -55,7 +52,7 @@ def state(
         selection.known_actor(actor)
     history = open_journal(journals, logics=LOGICS)
     since_signal = place.scale == "since_ns"
-    # Look it up in any case: a wrong EPISODE is an error.
+    # In any case: a wrong EPISODE is an error.
     first = selection.choose_episode(journals, episode or "last").first_seq if since_signal or episode else 0
     if since_signal and place.value < 0:
         raise Refused("--at is before the signal: name a record, or a time (2026-03-01T12:00:00Z)")
@@ -65,7 +62,7 @@ def state(
         raise Refused(
             "the journal begins after that time: 'ebbtide journal show' has its first records", code
         )
-    # Execute up to there, then read to the end: damage behind it counts too.
+    # Damage behind it counts too.
     states = states_at(history, seq)
     verdict = history.read()
     if states is None:
@@ -74,7 +71,7 @@ def state(
             return conclude(verdict)
         raise Refused(f"there is no record {seq}: the last one is {verdict.end.seq}")
     raw, when = states.at, states.when
-    # Do not show another moment's state: the user would not notice a wrong digit.
+    # Without this the user would not notice a wrong digit.
     shown_ns = when.since_ns if since_signal else when.wall_ns
     after_end = place.scale != "seq" and seq == verdict.end.seq and shown_ns != place.value
     if after_end:
@@ -89,7 +86,7 @@ def state(
         ):
             shown[label] = known
     if not shown:
-        # Each kind by its name, large kinds with their number: a node may have a thousand pods.
+        # Large kinds with their number: a node may have a thousand pods.
         kinds = Counter(short_name(label) for label in states.known)
         there = ", ".join(kind if of == 1 else f"{of} of {kind}" for kind, of in kinds.items())
         raise Refused(f"no such actor at record {seq}: there are {there}")
@@ -145,7 +142,6 @@ def _rows(states: States, shown: dict[str, KnownState], every: bool) -> Iterator
     yield "ACTOR", "FIELD", "VALUE"
     signal_ns = states.signal.raw.mono_ns if states.signal is not None else None
     for label, known in shown.items():
-        # Only the first field has its actor, which shows where each one begins.
         name = actor_name(label, states.names)
         fields = list(state_rows(known.state, states.names, signal_ns, every=every))
         if known.failed:

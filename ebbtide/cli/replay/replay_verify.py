@@ -1,7 +1,4 @@
-"""``ebbtide replay verify``: is the whole journal a function of its facts?
-
-It shows the first difference with both sides, its causes, the actor's state, and the probable reason.
-"""
+"""``ebbtide replay verify``: is the whole journal a function of its facts?"""
 
 from __future__ import annotations
 
@@ -53,7 +50,7 @@ def verify_command(episode: str | None, journals: tuple[Path, ...], head: str, o
         noted = parse_head(head) if head else None
     except ValueError as error:
         raise Refused(str(error)) from error
-    # Execute everything: a state depends on every earlier fact. 0: report everything too.
+    # A state depends on every earlier fact, so all of them are executed. 0: report everything too.
     only = 0
     if episode is not None:
         from ebbtide.cli.common.selection import choose_episode
@@ -69,7 +66,7 @@ def verify_command(episode: str | None, journals: tuple[Path, ...], head: str, o
         gc.enable()
     explained = None
     if result.divergence is not None:
-        # Import and read again only now: most runs have no difference.
+        # Only now: most runs have no difference.
         from ebbtide.replay.divergence import explain
 
         again = open_journal(journals, logics=LOGICS)
@@ -90,8 +87,7 @@ def verify_command(episode: str | None, journals: tuple[Path, ...], head: str, o
             speed = f"{span_s(seconds)}, {result.events / max(seconds, 1e-9):,.0f} events a second"
             show(f"identical: {count}, every decision as recorded ({speed})")
             if noted is None:
-                # Claim no more than the check proves: a user who can write the files can replace all of
-                # them.
+                # A user who can write the files can replace all of them: claim no more than the check proves.
                 show("consistent, not authentic: compare the head with one that was noted elsewhere (--head)")
                 show(f"head {divergence_view.head_of(result.verdict)}")
         if headless:
@@ -112,8 +108,7 @@ def verify_command(episode: str | None, journals: tuple[Path, ...], head: str, o
     return worst(codes)
 
 
-#: Another journal in place of the noted one is a loss of records. A journal that begins later may be the
-#: same one, without proof.
+#: Another journal in place of the noted one is a loss of records. One that begins later may be the same.
 HEAD_CODES: dict[HeadState, int] = {"there": DONE, "other": CORRUPT, "gone": NOT_SO}
 
 

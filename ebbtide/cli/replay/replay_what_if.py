@@ -59,7 +59,7 @@ def what_if_command(
     EPISODE is last, -1, -2, …, or an id. Exit code 3: the record itself does not replay, so there is no
     answer; see 'ebbtide replay verify'.
     """
-    # The shutdown first: for an outage, a remark about options would be useless.
+    # First: for an outage, a remark about options would be useless.
     shutdown, code = choose_shutdown(journals, episode)
     # Without a change the record has the answer; ``verify`` checks it.
     if not (configs or pods or grant is not None):

@@ -13,7 +13,6 @@ from ebbtide.events.record.format import json_object, rfc3339, utc_text, visible
 from ebbtide.events.units import offset
 from ebbtide.replay.timeline import Line, LineKind, sentence
 
-#: The kind of a record in one character.
 GLYPHS: dict[LineKind, str] = {"fact": "<", "decision": ".", "order": ">", "mark": "#", "unknown": "?"}
 BAD_GLYPH = "!"
 LEVEL_NAMES = {3: "error", 4: "warning", 5: "notice", 6: "info", 7: "debug"}
@@ -36,7 +35,7 @@ class Column(NamedTuple):
     spare: int = 0
 
 
-#: Before the words. The first heading is the date.
+#: The date is the first heading.
 COLUMNS = (
     Column("", 12, spare=3),
     Column("SINCE", 10, right=True),
@@ -47,18 +46,18 @@ COLUMNS = (
     Column("POD", 28),
 )
 WORDS_HEADING = "WHAT (times are UTC)"
-#: Names are not cut in a pipe: two cut names may look alike.
+#: Two cut names may look alike: in a pipe they stay whole.
 TIME, POD = 0, len(COLUMNS) - 1
-#: The least readable width of words; below it, columns go.
+#: Below this width of words, columns go.
 WORDS_WIDTH_MIN = 38
 #: ``namespace/web-7d9f…x2x4z`` is still recognisable.
 POD_WIDTH_MIN = 18
-#: Below this width lines are as long as in a pipe, and the terminal breaks them.
+#: Below this width the terminal breaks the lines, as long as in a pipe.
 SCREEN_WIDTH_MIN = 50
 
 
 def screen_width() -> int:
-    """The terminal's columns; 0: no terminal, or too narrow."""
+    """0: no terminal, or too narrow."""
     if not sys.stdout.isatty():
         return 0
     width = shutil.get_terminal_size().columns
@@ -66,7 +65,7 @@ def screen_width() -> int:
 
 
 def fitting_columns(width: int) -> dict[int, int]:
-    """The shown `COLUMNS`, by place, with their widths; all of them for ``width`` 0."""
+    """The widths of the shown `COLUMNS`, by place; all of them for ``width`` 0."""
     kept = {at: column.width for at, column in enumerate(COLUMNS)}
 
     def room() -> int:
@@ -82,7 +81,7 @@ def fitting_columns(width: int) -> dict[int, int]:
 
 
 def shortened(name: str, width: int) -> str:
-    """``shop/checko…9-x2x4z``: without its middle, because names differ at their begin and end."""
+    """``shop/checko…9-x2x4z``: names differ at their begin and end."""
     if len(name) <= width:
         return name
     tail = (width - 1) // 2
@@ -90,7 +89,7 @@ def shortened(name: str, width: int) -> str:
 
 
 def hanging(prefix: str, text: str, width: int) -> list[str]:
-    """``prefix`` and the text; a long text continues below itself. 0: on one line."""
+    """A long text continues below itself. ``width`` 0: on one line."""
     if not width or len(prefix) + len(text) <= width:
         return [f"{prefix}{text}"]
     lines = textwrap.wrap(
@@ -105,7 +104,7 @@ def hanging(prefix: str, text: str, width: int) -> list[str]:
 
 
 class LinePrinter:
-    """A line as text. The first column's heading is the date, repeated when it changes."""
+    """The date is the first column's heading, repeated when it changes."""
 
     def __init__(self) -> None:
         self._paint = painter(LINE_STYLES)
@@ -161,7 +160,6 @@ class StoryPrinter:
         return heading + self._paint(BAD_GLYPH if line.bad else "", "\n".join(lines))
 
 
-#: A line's fields in JSON.
 JSON_FIELDS = (
     *("seq", "wall_ns", "since_ns", "episode", "cause", "actor", "kind"),
     *("type", "pod", "container", "wave", "level", "text"),

@@ -17,7 +17,7 @@ from ebbtide.replay.whatif.verdicts import PodChange
 from ebbtide.replay.whatif.whatif_run import Comparison, Interval, Outline, PodSide, WaveSide
 
 WHAT_IF_VERSION = 2
-#: Fields of a run, under their own names.
+#: The fields that keep their names.
 _OF_RUN = ("outcome", "grant_ns", "budget_ns", "total_ns")
 CHANGES: tuple[PodChange, ...] = ("saved", "perhaps-saved", "lost", "perhaps-lost")
 _POD_HEADINGS = (
@@ -29,9 +29,8 @@ _NUMBERS = ("PRIORITY", "PERIOD", "WAVE", "GRACE", "TOOK", "NOW PERIOD", "NOW GR
 
 
 def what_if_tables(shutdown: ShutdownRecord, words: Sequence[str], found: Comparison) -> RenderableType:
-    """Totals, waves, pods, and assumptions."""
     title = f"shutdown {shutdown.id}, decided again with {', '.join(words)}"
-    # One line: two equal tables would suggest a difference.
+    # Two equal tables would suggest a difference.
     if found.is_same:
         return Group(Text(visible(title)), Text("no change: every event as recorded, at its time"))
     remarks = [Text(visible(f"{code}: {text}"), style="yellow") for code, text in found.assumptions]
@@ -53,7 +52,7 @@ def what_if_tables(shutdown: ShutdownRecord, words: Sequence[str], found: Compar
     ]
     for change in CHANGES:
         pods = found.changed(change)
-        # Saved and lost are always shown, the uncertain ones only where there are any.
+        # The uncertain ones only where there are any.
         if pods or change in ("saved", "lost"):
             names = ", ".join(pod.pod.label for pod in pods) or "none"
             expected = sum(pod.chance_percent or 0 for pod in pods) / 100
@@ -82,7 +81,7 @@ def _wave_row(wave: WaveSide) -> tuple[str, ...]:
     def of(value: Callable[[WaveRecord], int | None]) -> Interval:
         return Interval(*(None if line is None else value(line) for line in (wave.best, wave.worst)))
 
-    # Both runs where they differ: the record does not decide between them.
+    # The record does not decide between both runs.
     names = dict.fromkeys(line.outcome if line else "-" for line in (wave.best, wave.worst))
     return (
         str(wave.priority),
@@ -138,10 +137,9 @@ def _interval_text(times: Interval) -> str:
 
 
 def what_if_document(shutdown: ShutdownRecord, words: Sequence[str], found: Comparison) -> dict[str, Any]:
-    """``then`` is on record, ``best`` and ``worst`` are the two runs; waves and pods as in a record.
-
-    ``saved`` and ``lost`` are certain on this evidence, ``perhapsSaved`` and ``perhapsLost`` are not: UIDs.
-    ``expectedSaved`` and ``expectedLost`` count the certain ones, and the chances of the others.
+    """``then`` is on record, ``best`` and ``worst`` are the two runs. ``saved`` and ``lost`` are certain on
+    this evidence, ``perhapsSaved`` and ``perhapsLost`` are not: UIDs. ``expectedSaved`` and ``expectedLost``
+    count the certain ones, and the chances of the others.
     """
     runs = {"then": found.then, "best": found.best, "worst": found.worst}
     totals_ns = (found.then.total_ns, *found.total.bounds)
