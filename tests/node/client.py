@@ -56,7 +56,7 @@ class Api:
         self,
         method: str,
         path: str,
-        body: Object | None = None,
+        body: Object | bytes | None = None,
         kind: str = "",
         seconds: float = WATCHDOG_SECONDS,
     ) -> Any:
@@ -68,14 +68,14 @@ class Api:
         self,
         method: str,
         path: str,
-        body: Object | None,
+        body: Object | bytes | None,
         kind: str = "",
         seconds: float = WATCHDOG_SECONDS,
     ) -> str:
         request = urllib.request.Request(
             self.server + path,
             method=method,
-            data=None if body is None else json.dumps(body).encode(),
+            data=body if body is None or isinstance(body, bytes) else json.dumps(body).encode(),
             headers={
                 "Authorization": f"Bearer {self.token}",
                 "Content-Type": kind or KINDS.get(method, "application/json"),
@@ -97,10 +97,10 @@ class Api:
     async def get(self, path: str) -> Any:
         return await self.ask("GET", path)
 
-    async def post(self, path: str, body: Object) -> Any:
+    async def post(self, path: str, body: Object | bytes) -> Any:
         return await self.ask("POST", path, body)
 
-    async def patch(self, path: str, body: Object) -> Any:
+    async def patch(self, path: str, body: Object | bytes) -> Any:
         return await self.ask("PATCH", path, body)
 
     async def delete(self, path: str, body: Object | None = None) -> Any:

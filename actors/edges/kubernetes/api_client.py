@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import socket
 import ssl
 import sys
@@ -261,6 +262,14 @@ class ApiSession:
             response.close()
 
 
+_MANAGED = re.compile(rb'"managedFields":\[(?:[^"\]]++|"(?:[^"\\]++|\\.)*+")*+\]')
+
+
+def unmanaged(body: bytes) -> bytes:
+    """Each author may nest an object's ``managedFields`` 10 000 deep: no decoder can skip that."""
+    return _MANAGED.sub(b'"managedFields":[]', body)
+
+
 #: etcd takes objects of 1.5 MiB; JSON may double it.
 LINE_BYTES_MAX = 16 * 1024 * 1024
 
@@ -304,7 +313,7 @@ class LineStream:
             self._size += len(rest)
             if self._size > LINE_BYTES_MAX:
                 raise api.Unanswered(f"a line of more than {size_text(LINE_BYTES_MAX)}")
-        return self._lines.pop()
+        return unmanaged(self._lines.pop())
 
     async def answer(self, silence_seconds_max: float) -> api.Answer:
         """Raises as `line` does."""
@@ -438,7 +447,8 @@ class ApiClient:
                         # The error's frames are a cycle, which may stay in memory for long.
                         pieces.clear()
                         raise api.AnswerTooLong(f"an answer of more than {size_text(size_max)}")
-                return api.Answer(response.status, b"".join(pieces), _retry_after(response.headers))
+                said = unmanaged(b"".join(pieces))
+                return api.Answer(response.status, said, _retry_after(response.headers))
 
         answer: api.Answer = await self._run(exchange(), method, path)
         return answer

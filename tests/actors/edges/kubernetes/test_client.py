@@ -258,6 +258,26 @@ async def test_no_fact_quotes_a_watch(tmp_path: Path, line: str, monkeypatch: py
     assert CANARY not in said.error
 
 
+async def test_fields_deeper_than_a_decoder_goes(tmp_path: Path) -> None:
+    """A pod's author and a kubelet may write them: the API server stores 9 000 levels."""
+    deep, store = b'{"f:a":' * 9000 + b"{}" + b"}" * 9000, PodStore()
+
+    async def serve(stream: trio.SocketStream) -> None:
+        request = await stream.receive_some()
+        uid = b"w" if b"watch=1" in request else b"l"
+        made = b'{"metadata":{"uid":"%s","managedFields":[{"fieldsV1":%s}]}}' % (uid, deep)
+        form = b'{"type":"ADDED","object":%s}\n' if uid == b"w" else b'{"metadata":{},"items":[%s]}'
+        async with stream:
+            body = form % made
+            await stream.send_all(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+
+    async with served(tmp_path, serve) as made, trio.open_nursery() as nursery:
+        nursery.start_soon(Watch(made, pods_of("n"), store, ApiHealth(made, "n", Outbox(), store)).run)
+        await until(lambda: store.find("w"), "the watch")
+        nursery.cancel_scope.cancel()
+    assert store.find("l")
+
+
 async def test_an_answer_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api_client, "ANSWER_BYTES_MAX", 1000)
     async with served(tmp_path, partial(answer, [], body=b"x" * 5000)) as made:
