@@ -345,7 +345,7 @@ def _leader(
                 caller=paced,
             ),
             *proof(node, follower.node_uid, follower.node_edge.as_ordered),
-            permits.edge(node),
+            permits.edge(node, follower.node_uid),
             OutageEventsEdge(paced, node, options.replica, lambda: follower.trace_id),
             RequestsEdge(requests, node),
         )

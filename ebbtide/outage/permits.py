@@ -111,18 +111,18 @@ def count_nodes(
     ahead: int = 0,
     sees_leases: bool = True,
 ) -> NodesCounted:
-    """``places``: the names of the other nodes in recovery. ``etcd``: `etcd_allows`."""
+    """``places``: the UIDs of the other nodes in recovery. ``etcd``: `etcd_allows`."""
     brake, nodes = configuration.brake, list(others)
-    stay = [each for each in nodes if each.taint == "none" and each.name not in places]
+    stay = [each for each in nodes if each.taint == "none" and each.uid not in places]
     well = sum(map(healthy, stay))
     limits = list[BrakeLimit]()
     if asks is not None and is_control_plane(asks):
         together = sum(
-            is_control_plane(each) and (each.taint != "none" or each.name in places) for each in nodes
+            is_control_plane(each) and (each.taint != "none" or each.uid in places) for each in nodes
         )
         limits.append(BrakeLimit(part="control-plane", out=together, most=1))
         limits += [] if etcd else [BrakeLimit(part="etcd", out=0, most=0)]
-    moving = [each for each in nodes if each.name in places]
+    moving = [each for each in nodes if each.uid in places]
     if asks is not None and (pool := configuration.pool_of(asks.labels)).max_nodes:
         out = sum(configuration.pool_of(each.labels) is pool for each in moving)
         limits.append(BrakeLimit(part="pool", out=out, most=pool.max_nodes))
@@ -147,7 +147,7 @@ def count_nodes(
 def may_lose(configuration: OutageConfiguration, nodes: Iterable[NodeView], *, etcd: bool) -> tuple[int, str]:
     """How many Ready nodes may be in recovery at once, and the refusal of the next one. Workers first."""
     found = list(nodes)
-    places = {each.name for each in found if each.taint != "none" and each.ready != "True"}
+    places = {each.uid for each in found if each.taint != "none" and each.ready != "True"}
     well = [each for each in found if each.ready == "True" and each.taint == "none"]
     lost, refused = 0, ""
     for asks in sorted(well, key=is_control_plane):
@@ -159,12 +159,14 @@ def may_lose(configuration: OutageConfiguration, nodes: Iterable[NodeView], *, e
             refused = refused or reason
         else:
             lost += 1
-            places.add(asks.name)
+            places.add(asks.uid)
     return lost, refused
 
 
 class Permits:
-    """``etcd``: does etcd allow that this control-plane node goes? It raises Unanswered."""
+    """By Node UID: a deleted Node's work may hang beside a new Node of its name. ``etcd``: does etcd allow
+    that this control-plane node goes? It raises Unanswered.
+    """
 
     def __init__(
         self,
@@ -173,17 +175,15 @@ class Permits:
         etcd: Callable[[str], Awaitable[bool]],
     ) -> None:
         self._configuration, self._view, self._etcd = configuration, view, etcd
-        #: By node, the permit's end: infinite while its actor has it.
+        #: The permit's end: infinite while its actor has it.
         self._permits: dict[str, float] = {}
         #: Nodes that gave their place back: their taint takes none. A new leader lacks these.
         self._elsewhere: set[str] = set()
-        #: By node, in the order of first requests: the last one's time.
+        #: In the order of first requests: the last one's time.
         self._waiting: dict[str, float] = {}
-        #: By node: the last requester. The actor of a recreated Node's predecessor may still run.
-        self.asked: dict[str, object] = {}
 
-    def edge(self, node: str) -> Edge:
-        return _PermitEdge(self, node)
+    def edge(self, node: str, node_uid: str) -> Edge:
+        return _PermitEdge(self, node, node_uid)
 
     async def wait_seen(self, node: str) -> bool:
         """Waits until the view sees renewals, at most `SEES_SECONDS_MAX`. Returns whether etcd allows it."""
@@ -193,51 +193,51 @@ class Permits:
         found = self._view.of(node).node
         return found is None or not is_control_plane(found) or await self._etcd(node)
 
-    def request(self, node: str, key: str = "", *, etcd: bool = True) -> tuple[NodesCounted, str]:
+    def request(self, uid: str, key: str = "", *, etcd: bool = True) -> tuple[NodesCounted, str]:
         """Takes a place, or queues for one. Returns the count, and the reason of a refusal. A refused node
         keeps its permit until `give_back`.
         """
         now = trio.current_time()
         self._permits = {each: until for each, until in self._permits.items() if until > now}
         self._waiting = {each: at for each, at in self._waiting.items() if now - at < WAITS_SECONDS_MAX}
-        ahead = list(self._waiting).index(node) if node in self._waiting else len(self._waiting)
+        ahead = list(self._waiting).index(uid) if uid in self._waiting else len(self._waiting)
         # A node with a permit is counted again, but queues behind no other.
-        counted = self.count(node, key, 0 if node in self._permits else ahead, etcd=etcd)
+        counted = self.count(uid, key, 0 if uid in self._permits else ahead, etcd=etcd)
         refused = refusal(counted)
-        if refused and node not in self._permits and not limit_of(counted):
-            self._waiting[node] = now
+        if refused and uid not in self._permits and not limit_of(counted):
+            self._waiting[uid] = now
         elif not refused:
-            self._waiting.pop(node, None)
-            self._permits[node] = math.inf
-            self._elsewhere.discard(node)
+            self._waiting.pop(uid, None)
+            self._permits[uid] = math.inf
+            self._elsewhere.discard(uid)
         return counted, refused
 
-    def give_back(self, node: str) -> None:
+    def give_back(self, uid: str) -> None:
         """The permit or the place in the queue, if any. The node's taint takes no place any more."""
-        self._permits.pop(node, None)
-        self._waiting.pop(node, None)
-        self._elsewhere.add(node)
+        self._permits.pop(uid, None)
+        self._waiting.pop(uid, None)
+        self._elsewhere.add(uid)
 
-    def leave(self, node: str) -> None:
+    def leave(self, uid: str) -> None:
         """The node's actor has ended and reports no taint any more."""
-        if node in self._permits:
-            self._permits[node] = min(self._permits[node], trio.current_time() + LEFT_SECONDS)
-        self._waiting.pop(node, None)
-        self._elsewhere.discard(node)
+        if uid in self._permits:
+            self._permits[uid] = min(self._permits[uid], trio.current_time() + LEFT_SECONDS)
+        self._waiting.pop(uid, None)
+        self._elsewhere.discard(uid)
 
     def count(self, asks: str, key: str = "", ahead: int = 0, *, etcd: bool = True) -> NodesCounted:
         """Another's taint takes a place while the node has a follower: only that returns it."""
-        now = trio.current_time()
-        others = [each for each in self._view.there() if each.name != asks]
+        now, there = trio.current_time(), {each.uid: each for each in self._view.there()}
+        asking = there.pop(asks, None)
         tainted = {
-            each.name
-            for each in others
-            if each.taint != "none" and each.ready != "True" and in_trouble(self._view, each.name, each.uid)
+            uid
+            for uid, each in there.items()
+            if each.taint != "none" and each.ready != "True" and in_trouble(self._view, each.name, uid)
         }
         return count_nodes(
             self._configuration,
-            self._view.of(asks).node,
-            others,
+            asking,
+            there.values(),
             # Also a permit without a Node: the view may be broken.
             (self._permits.keys() | (tainted - self._elsewhere)) - {asks},
             lambda each: each.ready == "True" and self._view.silent_at(each.name) > now,
@@ -249,8 +249,8 @@ class Permits:
 
 
 class _PermitEdge(Edge):
-    def __init__(self, permits: Permits, node: str) -> None:
-        self._permits, self._node = permits, node
+    def __init__(self, permits: Permits, node: str, uid: str) -> None:
+        self._permits, self._node, self._uid = permits, node, uid
         self._returned = 0
         self.effects: Mapping[type[Order], Effect] = {
             RequestPermit: self._request,
@@ -261,9 +261,7 @@ class _PermitEdge(Edge):
         try:
             await trio.sleep_forever()
         finally:
-            if self._permits.asked.get(self._node) is self:
-                del self._permits.asked[self._node]
-                self._permits.leave(self._node)
+            self._permits.leave(self._uid)
 
     async def _request(self, order: RequestPermit, outlet: Outlet) -> Ending:
         returned = self._returned
@@ -273,14 +271,11 @@ class _PermitEdge(Edge):
             return Ending("failed", f"{BUDGETS_UNREAD}: {error}")
         if returned != self._returned:
             return Ending("cancelled", "withdrawn")
-        self._permits.asked[self._node] = self
-        counted, refused = self._permits.request(self._node, order.key, etcd=etcd)
+        counted, refused = self._permits.request(self._uid, order.key, etcd=etcd)
         await outlet.put(counted)
         return Ending("failed", refused) if refused else Ending()
 
     def _give_back(self, order: ReturnPermit, outlet: Outlet) -> Ending:
         self._returned += 1
-        # Not the place of a new Node of this name.
-        if self._permits.asked.get(self._node, self) is self:
-            self._permits.give_back(self._node)
+        self._permits.give_back(self._uid)
         return Ending()

@@ -127,7 +127,7 @@ async def test_its_orders(autojump_clock: MockClock) -> None:
     """A request is granted or fails with a reason; returning an unknown permit is a no-op."""
     cluster = Cluster(10)
     cluster.dead("n1", "n2")
-    one, two = cluster.permits.edge("n1"), cluster.permits.edge("n2")
+    one, two = cluster.permits.edge("n1", "n1"), cluster.permits.edge("n2", "n2")
     outbox = Outbox()
 
     assert await ask(one, "n1", outbox) == Ending()
@@ -154,25 +154,11 @@ async def test_a_refused_node_keeps_its_permit(autojump_clock: MockClock) -> Non
     assert cluster.refused("n2") == ""
 
 
-async def test_a_node_that_was_made_anew(autojump_clock: MockClock) -> None:
-    """Two actors share the name, and the older one ends later: the permit stays with its requester."""
-    cluster = Cluster(10, leases=False)
-    cluster.dead("n1", "n2")
-    before, now = cluster.permits.edge("n1"), cluster.permits.edge("n1")
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(before.run, Outbox())
-        await trio.sleep(1)
-        assert await ask(now, "n1") == Ending()
-        nursery.cancel_scope.cancel()
-    await trio.sleep(LEFT_SECONDS + 1)
-    assert (await ask(cluster.permits.edge("n2"), "n2")).result == "failed"
-
-
 async def test_a_view_that_is_just_coming(autojump_clock: MockClock) -> None:
     """A new leader has listed the leases and its watch is starting: requests wait briefly."""
     cluster = Cluster(10, Brake())
     cluster.dead("n1")
-    one, ended = cluster.permits.edge("n1"), []
+    one, ended = cluster.permits.edge("n1", "n1"), []
 
     async def asks() -> None:
         ended.append(await ask(one, "n1"))
@@ -298,7 +284,7 @@ async def test_an_actor_that_is_gone(autojump_clock: MockClock) -> None:
     outbox = Outbox()
     async with trio.open_nursery() as nursery:
         for name in ("n1", "n2"):
-            nursery.start_soon(cluster.permits.edge(name).run, outbox)
+            nursery.start_soon(cluster.permits.edge(name, name).run, outbox)
         await trio.testing.wait_all_tasks_blocked()
         assert cluster.refused("n1") == ""
         assert cluster.refused("n2") != ""
@@ -350,7 +336,7 @@ async def test_limits_of_a_part_of_the_cluster(autojump_clock: MockClock) -> Non
     cluster.remove("n0")
     cluster.permits.give_back("n6")
     cluster.etcd = False
-    edge = cluster.permits.edge("n1")
+    edge = cluster.permits.edge("n1", "n1")
     assert await ask(edge, "n1") == Ending("failed", "etcd's PodDisruptionBudget allows no disruption")
     cluster.etcd = True
     assert await ask(edge, "n1") == Ending()
@@ -372,17 +358,27 @@ async def test_a_kubelet_that_registers_with_the_taint(autojump_clock: MockClock
     assert cluster.refused("n1") == ""
 
 
-async def test_a_deleted_nodes_outage_returns_no_place_of_the_next_one(autojump_clock: MockClock) -> None:
-    """Under one name: the old one's volumes may hang for long."""
-    cluster = Cluster(10)
+async def test_a_deleted_node_and_the_next_one_of_its_name(autojump_clock: MockClock) -> None:
+    """The old one's volumes may hang for long. Each returns its own place, also that of a taint with which a
+    kubelet has registered.
+    """
+    cluster = Cluster(10, Brake(max_nodes=2))
     cluster.dead("n1", "n2")
-    old, new = cluster.permits.edge("n1"), cluster.permits.edge("n1")
-    for each in (old, new):
-        assert await ask(each, "n1") == Ending()
-    old.effects[ReturnPermit](ReturnPermit(key="k", node="n1"), Outbox())
-    assert cluster.refused("n2") == "nodes in recovery: 1; at most 1 may be"
-    new.effects[ReturnPermit](ReturnPermit(key="k", node="n1"), Outbox())
-    assert cluster.refused("n2") == ""
+    old, new = cluster.permits.edge("n1", "before"), cluster.permits.edge("n1", "n1")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(old.run, Outbox())
+        assert await ask(old, "n1") == Ending()
+        cluster.put("n1", "Unknown", "other")
+        assert cluster.counts("n0") == (7, 2, 1)
+        new.effects[ReturnPermit](ReturnPermit(key="k", node="n1"), Outbox())
+        assert cluster.counts("n0") == (7, 1, 1)
+        cluster.put("n1", "Unknown")
+        assert await ask(new, "n1") == Ending()
+        old.effects[ReturnPermit](ReturnPermit(key="k", node="n1"), Outbox())
+        assert cluster.counts("n0") == (7, 1, 1)
+        nursery.cancel_scope.cancel()
+    await trio.sleep(LEFT_SECONDS + 1)
+    assert cluster.permits.count("n0").recovering == 1
 
 
 async def test_an_unread_budget_is_no_permit(autojump_clock: MockClock) -> None:
@@ -393,9 +389,9 @@ async def test_an_unread_budget_is_no_permit(autojump_clock: MockClock) -> None:
         raise Unanswered("503")
 
     cluster.permits = Permits(cluster.configuration, cluster.view, unread)
-    ended = await ask(cluster.permits.edge("n0"), "n0")
+    ended = await ask(cluster.permits.edge("n0", "n0"), "n0")
     assert ended == Ending("failed", f"{BUDGETS_UNREAD}: 503")
-    assert await ask(cluster.permits.edge("n1"), "n1") == Ending()
+    assert await ask(cluster.permits.edge("n1", "n1"), "n1") == Ending()
 
 
 @pytest.mark.parametrize("status, ready, allowed", [
