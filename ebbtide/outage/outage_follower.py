@@ -24,11 +24,11 @@ from ebbtide.actors.interfaces import NOTICE, WARNING, Clock, Edge, Tell
 from ebbtide.actors.outage import OUTAGE, WELL, OutageState
 from ebbtide.actors.runner import Effects, Inbox, Sequencer
 from ebbtide.actors.system import System
-from ebbtide.events.base import Record, shutdown_trace_id
+from ebbtide.events.base import NS_PER_SECOND, Record, shutdown_trace_id
 from ebbtide.events.catalog import Source
 from ebbtide.events.codec import BadPayload, UnknownType
 from ebbtide.events.disk import OUTAGE_LIMITS, trim
-from ebbtide.events.outage_events import LeaderStarted, NodeDeleted, NodeRead, OutageSettings
+from ebbtide.events.outage_events import LeaderStarted, NodeDeleted, NodeRead, OutageSettings, ProofWasWrong
 from ebbtide.events.reader import History
 from ebbtide.events.recovery import ForeignJournal, Verdict, refuse_foreign
 from ebbtide.events.segment import JOURNAL_ID_BYTES, OUTAGE_LOGIC, Identity
@@ -43,6 +43,12 @@ from ebbtide.replay.replayer import Replayer
 #: node that is back states how its last boot ended: within 40 s, and 30 s more after a failed write.
 REST_SECONDS = 120.0
 LOOK_SECONDS = 1.0
+#: Of the journal. A week's outage takes a tenth of this; a kubelet that writes without an end takes it within
+#: a minute, and then most of a day for the rest.
+FLOOD_FILL = 0.25
+#: An outage with a false proof stays for so long, and all later ones: a kubelet can begin and end outages
+#: faster than a person reads.
+ALARM_NS = 7 * 86_400 * NS_PER_SECOND
 FULL = f"the journal has more than {size_text(JOURNAL_BYTES_MAX)}"
 
 
@@ -94,11 +100,12 @@ def in_trouble(view: ClusterView, node: str, uid: str) -> bool:
 
 
 class Recovered(NamedTuple):
-    """``trace_id``: of the open outage, or empty."""
+    """``trace_id``: of the open outage, or empty. ``alarms``: when a proof was wrong, and in which outage."""
 
     system: System
     verdict: Verdict
     trace_id: str
+    alarms: Sequence[tuple[int, int]]
     diverged: bool
 
 
@@ -106,6 +113,7 @@ def recover_outages(sources: Sequence[Source], node_uid: str, fresh_id: bytes) -
     """The state at the journal's end. Raises Unreadable, OSError."""
     history = History(sources, from_checkpoint=True, logics=(OUTAGE_LOGIC,))
     replayer, trace_id = Replayer(goes_on=True), ""
+    alarms: list[tuple[int, int]] = []
     try:
         replayer.feed(history.raw())
         # An empty journal names no set of actors.
@@ -116,11 +124,13 @@ def recover_outages(sources: Sequence[Source], node_uid: str, fresh_id: bytes) -
         if system.logic != OUTAGE_LOGIC:
             raise BadPayload("its checkpoint is no outage's")
         system.next_seq = verdict.start(fresh_id).after.seq + 1
-        if system.episode:
-            # It may have begun before the checkpoint.
-            first = (raw.hash for raw in History(sources).raw() if raw.seq == system.episode)
-            trace_id = next(map(shutdown_trace_id, first), "")
-        return Recovered(system, verdict, trace_id, diverged=replayer.finish() is not None)
+        # The outage may have begun before the checkpoint.
+        for raw in History(sources).raw():
+            if raw.seq == system.episode:
+                trace_id = shutdown_trace_id(raw.hash)
+            if raw.tag == ProofWasWrong.__name__:
+                alarms.append((raw.wall_ns, raw.episode))
+        return Recovered(system, verdict, trace_id, alarms, diverged=replayer.finish() is not None)
     except (UnknownType, BadPayload, ForeignJournal) as error:
         raise Unreadable(f"the journal cannot be read by this version: {error}") from error
 
@@ -130,7 +140,10 @@ class Follower:
         self._shared, self.node, self.node_uid = shared, node, node_uid
         self._storage = ConfigMapStorage(shared.caller, shared.namespace, node_uid, shared.writer, node)
         #: Reads and writes the Node.
-        self.node_edge = NodeEdge(shared.caller, shared.view, node, node_uid, heeded=self._heeds_renewals)
+        self.node_edge = NodeEdge(
+            *(shared.caller, shared.view, node, node_uid, self._heeds_renewals),
+            floods=lambda: self._storage.fill > FLOOD_FILL,
+        )
         self._lost = ""
         self._leaving = False
         self._ended = trio.Event()
@@ -206,7 +219,7 @@ class Follower:
                 working.start_soon(partial(effects.adopt, open_orders, same_userspace=True))
                 for edge in edges[1:]:
                     working.start_soon(edge.run, inbox)
-                working.start_soon(self._keep_small)
+                working.start_soon(self._keep_small, recovered.alarms)
             if self._leaving and not self._lost:
                 await self._writer.wait_synced(self.system.next_seq - 1)
             elif not self._lost:
@@ -221,7 +234,7 @@ class Follower:
         shared, source = self._shared, self._storage.source
         fresh_id = os.urandom(JOURNAL_ID_BYTES)
         try:
-            if self._storage.is_full:
+            if self._storage.fill > 1:
                 raise TooLarge(errno.EFBIG, FULL)
             recovered = await self._storage.call(recover_outages, [source], self.node_uid, fresh_id)
         except (Unreadable, TooLarge) as error:
@@ -282,14 +295,15 @@ class Follower:
         if not self.system.episode and self._writer.segment_bytes > self._full_at_bytes:
             self._begin_segment()
 
-    async def _keep_small(self) -> None:
+    async def _keep_small(self, alarms: Sequence[tuple[int, int]]) -> None:
         """Remove closed outages beyond the limits, and what an earlier leader left."""
         try:
             if await self._writer.wait_synced(self.system.next_seq - 1):
                 await self._storage.delete_excluded()
-            for name in await trim(
-                [self._storage], time.time_ns(), self.system.episode or None, OUTAGE_LIMITS
-            ):
+            since_ns = self._shared.clock.wall_ns() - ALARM_NS
+            alarmed = (seq for wall_ns, seq in alarms if wall_ns > since_ns)
+            keep_from = next(alarmed, self.system.episode or None)
+            for name in await trim([self._storage], time.time_ns(), keep_from, OUTAGE_LIMITS):
                 self._tell(NOTICE, f"removed the old segment {name}")
         except OSError as error:
             self._tell(WARNING, f"old segments stay: {error.strerror}")
@@ -305,7 +319,7 @@ class Follower:
                 calm_since = math.inf
             else:
                 calm_since = min(calm_since, now)
-            if self._storage.is_full:
+            if self._storage.fill > 1:
                 self._lost = FULL
             if self._lost or now - calm_since >= REST_SECONDS:
                 break

@@ -36,7 +36,7 @@ from ebbtide.actors.edges.kubernetes.lease_requests import (
     RequestsView,
 )
 from ebbtide.actors.edges.kubernetes.node_view import (
-    REPORT_SECONDS,
+    FLOOD_REPORT_SECONDS,
     ClusterView,
     Declared,
     LeaseView,
@@ -50,6 +50,7 @@ from ebbtide.events.base import Event, Fact, Order, Record
 from ebbtide.events.outage_events import CloseRead, EvidenceRead, PauseRead, ReadSources
 from ebbtide.events.reader import History
 from ebbtide.log import LogOutput
+from ebbtide.outage import outage_follower
 from ebbtide.outage.configuration import parse_outage
 from ebbtide.outage.controller import (
     AGAIN_SECONDS,
@@ -63,7 +64,7 @@ from ebbtide.outage.controller import (
     urgency,
 )
 from ebbtide.outage.controller_metrics import OutageMetrics
-from ebbtide.outage.outage_follower import Follower, Shared
+from ebbtide.outage.outage_follower import REST_SECONDS, Follower, Shared
 from ebbtide.replay.sim.scenario import Draws
 from ebbtide.replay.sim.sim_outage import COUNTED
 from tests.actors.edges.kubernetes.config_map_fake import ConfigMaps
@@ -118,7 +119,7 @@ class Server(ConfigMaps):
             await trio.sleep(RENEW_SECONDS)
             self.renew()
 
-    def _carry_out(self, method: str, path: str, body: Any) -> Answer:
+    def carry_out(self, method: str, path: str, body: Any) -> Answer:
         if path.startswith(f"{NODES_PATH}/"):
             node = self.node
             meta = {"name": node.name, "uid": node.uid, "resourceVersion": node.version}
@@ -129,7 +130,7 @@ class Server(ConfigMaps):
             meta = {"name": "n", "resourceVersion": self.lease.version}
             spec = {"renewTime": self.lease.mark, "leaseDurationSeconds": 40}
             return Answer(200, msgspec.json.encode({"metadata": meta, "spec": spec}))
-        return super()._carry_out(method, path, body)
+        return super().carry_out(method, path, body)
 
 
 class Rest:
@@ -306,23 +307,64 @@ async def test_a_node_that_is_back_writes_little(autojump_clock: MockClock) -> N
         assert led.count(outage_events.OutageClosed) == 0
 
 
+async def stored_tags(server: Server) -> set[str]:
+    place = ConfigMapStorage(server, "ns", "uid-n", "two")
+    await place.acquire("two")
+    return {raw.tag for raw in History([place.source]).raw()}
+
+
+class Nothing(Rest):
+    async def _list(self, order: outage_events.ListWork, outlet: Outlet) -> Ending:
+        await outlet.put(outage_events.WorkListed(key=order.key))
+        return Ending()
+
+
+@pytest.mark.parametrize("kept", [True, False])
+async def test_an_alarm_outlives_later_outages(
+    kept: bool, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kubelet can begin and end outages until retention removes the one with its alarm."""
+    limits = outage_follower.OUTAGE_LIMITS._replace(total_bytes=1)
+    monkeypatch.setattr(outage_follower, "OUTAGE_LIMITS", limits)
+    monkeypatch.setattr(outage_follower, "ALARM_NS", outage_follower.ALARM_NS if kept else 0)
+    async with leading(Nothing, ready="Unknown", taint="ours") as (server, led):
+        server.put(status_mark="alive")
+        await led.until(outage_events.ProofWasWrong)
+        for count in range(1, 4):
+            server.put(ready="True", boot_id=f"again-{count}", taint="none", status_mark=f"{count}")
+            await led.until(outage_events.OutageClosed, count)
+            await server.renew_for(2 * REST_SECONDS)
+            server.put(ready="Unknown")
+            await led.until(outage_events.LeaderStarted, count + 1)
+        assert ("ProofWasWrong" in await stored_tags(server)) is kept
+
+
 async def test_a_kubelet_that_reports_without_an_end(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its journal begins anew at a bound, and the old objects are deleted; its outage goes on."""
+    """Its reports become rare, so the alarm stays on record. At the bound its journal begins anew."""
     monkeypatch.setattr(config_maps, "JOURNAL_BYTES_MAX", 2**18)
-    async with leading(ready="Unknown") as (server, led):
-        seconds, per_second = 90, 10
-        for at in range(seconds * per_second):
-            server.put(volumes_in_use=(f"{at:0500}",) * 20)
-            await trio.sleep(1 / per_second)
-        assert led.count(outage_events.NodeRead) <= seconds / REPORT_SECONDS
-        assert len([line for line in led.told if "going on without its history" in line]) > 2
-        stored = sum(len(str(each["binaryData"])) for each in server.objects.values())
-        assert stored < 3 * 2**18
-        await trio.sleep(AGAIN_SECONDS)
-        server.put(boot_id="b2", ready="True", status_mark="s2")
-        await led.until(outage_events.OutageClosed)
+
+    async def flood(hours: float) -> None:
+        for at in range(int(hours * HOUR_SECONDS / RENEW_SECONDS)):
+            server.put(volumes_in_use=(f"{at:0500}",) * 20, status_mark=f"{at}")
+            server.renew()
+            await trio.sleep(RENEW_SECONDS)
+
+    async with leading(ready="Unknown", taint="ours") as (server, led):
+        server.put(status_mark="alive")
+        await led.until(outage_events.ProofWasWrong)
+        await flood(0.5)
+        assert {"OutageBegan", "OutOfService", "ProofWasWrong"} <= await stored_tags(server)
+        assert led.count(outage_events.LeaderStarted) == 1
+        monkeypatch.setattr(config_maps, "JOURNAL_BYTES_MAX", 2**16)
+        await flood(0.1)
+        assert [line for line in led.told if "going on without its history" in line]
+        assert sum(len(str(each["binaryData"])) for each in server.objects.values()) < 3 * 2**16
+        count = led.count(outage_events.RemoveTaint)
+        server.put(boot_id="b2", ready="True", status_mark="s2", volumes_in_use=())
+        await trio.sleep(FLOOD_REPORT_SECONDS)
+        await led.until(outage_events.RemoveTaint, count + 1)
 
 
 class Breaks(Rest):

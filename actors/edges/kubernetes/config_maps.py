@@ -417,7 +417,8 @@ class ConfigMapStorage:
         self._source = ConfigMapSource(_location(namespace, node_uid))
         #: By number, without data; also pieces that wait for their deletion.
         self._index: dict[int, Piece] = {}
-        self._bytes = 0
+        #: As objects, by number.
+        self._sizes: dict[int, int] = {}
         #: 0 before the journal was read.
         self._next = 0
         self._last = self._proved = (0, "")
@@ -445,7 +446,7 @@ class ConfigMapStorage:
         read = await self._read()
         chain = read.chain()
         self._index = {each.number: each._replace(data=b"") for each in chain_of(read.found)}
-        self._bytes = sum(len(each.data) + PIECE_BYTES for each in chain)
+        self._sizes = {each.number: len(each.data) + PIECE_BYTES for each in chain}
         if chain:
             self._last = self._proved = (chain[-1].number, chain[-1].uid)
             self._first = self._said_first = chain[-1].first
@@ -455,7 +456,7 @@ class ConfigMapStorage:
 
     def begin_anew(self) -> None:
         """The next piece is the journal's first."""
-        self._first, self._bytes = self._next, 0
+        self._first = self._next
         self._source.load(Pieces())
 
     async def release(self) -> None:
@@ -518,7 +519,7 @@ class ConfigMapStorage:
                     piece = piece._replace(number=read.free_after(piece.number)).hashed()
         self._next, self._last, self._said_first = piece.number + 1, (piece.number, found.uid), first
         self._hash, self._index[piece.number] = piece.hash, found._replace(data=b"")
-        self._bytes += len(data) + PIECE_BYTES
+        self._sizes[piece.number] = len(data) + PIECE_BYTES
 
     async def confirm(self) -> None:
         """The next leader will read all that was appended. Raises Fenced, OSError."""
@@ -584,9 +585,10 @@ class ConfigMapStorage:
                 return found
 
     @property
-    def is_full(self) -> bool:
-        """A kubelet can write endless reports: the journal then begins anew."""
-        return self._bytes > JOURNAL_BYTES_MAX
+    def fill(self) -> float:
+        """Above 1 the journal begins anew."""
+        there = sum(size for number, size in self._sizes.items() if number >= self._first)
+        return there / JOURNAL_BYTES_MAX
 
     @property
     def blocked(self) -> str:

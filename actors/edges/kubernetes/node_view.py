@@ -55,8 +55,9 @@ MACHINE_ANNOTATION, MACHINE_NAMESPACE_ANNOTATION = (
 PART_NODES, PART_LEASES = 100, 500
 #: A thousand nodes renew a hundred leases a second.
 GATHER_SECONDS = 0.25
-#: Between two reports of one Node: a kubelet can write 256 KiB again and again.
-REPORT_SECONDS = 0.5
+#: Between two reports of one Node: a kubelet can write 256 KiB again and again. In a flood only orders read
+#: the Node sooner.
+REPORT_SECONDS, FLOOD_REPORT_SECONDS = 0.5, 600.0
 #: A kubelet renews after this part of the lease (``renewIntervalFraction``), at most 4 % late, plus a busy
 #: server's delay. Two readings of the sources follow, 5 s apart: a larger factor would delay the cure.
 RENEWAL_FRACTION, MISSED_RENEWALS = 0.25, 1.15
@@ -599,7 +600,8 @@ def _is_quarantine(taint: api.JsonObject) -> bool:
 
 class NodeEdge(Edge):
     """``heeded``: does a renewal alone need a report? A healthy node renews six times a minute, and each fact
-    is an object in the API server.
+    is an object in the API server. ``floods``: has this Node filled much of its journal? Then its reports are
+    rare, and name one volume: each write reads the Node itself.
 
     Every write names the Node's version that it was made from. `SetTaint` reads Node, then lease, again; if
     they differ from the order's, it refuses, reports them, and the core decides anew. A note in the same
@@ -614,8 +616,9 @@ class NodeEdge(Edge):
         node: str,
         node_uid: str,
         heeded: Callable[[], bool] = lambda: True,
+        floods: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._view, self._heeded = view, heeded
+        self._view, self._heeded, self._floods = view, heeded, floods
         self._node, self._uid = node, node_uid
         self._writer = NodeWriter(caller, node, NOTE_ANNOTATION)
         self._told: Look | None = None
@@ -643,10 +646,11 @@ class NodeEdge(Edge):
             if is_news:
                 await self._tell(outlet)
             mark = self._look().lease_mark
-            silent_at = math.inf if self._gone or mark == self._missed else self._view.silent_at(self._node)
-            with trio.move_on_at(silent_at):
+            next_at = self._told_at + (FLOOD_REPORT_SECONDS if self._floods() else REPORT_SECONDS)
+            silent_at = max(next_at, self._view.silent_at(self._node))
+            with trio.move_on_at(math.inf if self._gone or mark == self._missed else silent_at):
                 await news.wait()
-                await trio.sleep_until(self._told_at + REPORT_SECONDS)
+                await trio.sleep_until(next_at)
                 continue
             # Report the last renewal before the missed one.
             await self._tell(outlet)
@@ -673,7 +677,9 @@ class NodeEdge(Edge):
         mark = observed.lease.mark if observed.lease is not None else ""
         if not self._gone:
             assert observed.node is not None
-            return Look(observed.node, mark, self._view.identity_of(observed.node))
+            node = observed.node
+            shown = node.volumes_in_use[: 1 if self._floods() else IN_USE_MAX]
+            return Look(node._replace(volumes_in_use=shown), mark, self._view.identity_of(node))
         return Look(None, mark, replaced=observed.node is not None and observed.node.uid != self._uid)
 
     async def _holding(
