@@ -55,7 +55,7 @@ LAST_EPISODE_BY_PHASE: dict[EpisodePhase, LastEpisode] = {
 }
 
 
-#: In these phases the wait for pods has a bound.
+#: The wait for pods has a bound.
 WAITING: tuple[EpisodePhase, ...] = ("listing", "waves", "draining", "cancelling")
 
 
@@ -93,13 +93,12 @@ class EpisodeState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     given_up: bool = False
     #: The metric ``sleep_action_terminated_early_total`` (KEP-3960), over all shutdowns.
     sleeps_terminated_early: int = 0
-    #: Who ends this shutdown's pods (`actors.kubelet`).
     means: TerminationMode = ""
     handed_over: bool = False
     taints: bool = True
-    #: It worked at the signal.
+    #: At the signal.
     kubelet: bool = False
-    #: The last priority range is one wave (`actors.policy.termination_mode`).
+    #: The last priority range is one wave.
     together: bool = False
     #: On a node: the shutdown waits for this listing, which may find more pods.
     refreshing: kinds.Key = ""
@@ -196,7 +195,6 @@ def _open_pods(state: EpisodeState) -> dict[str, int]:
     return {**state.carried, **{uid: waves[uid] for uid in state.roll.missing()}}
 
 
-#: The configuration, the boot, and the counts over all shutdowns.
 KEPT_FIELDS = (
     *("periods", "requested_ns", "reserve_ns", "elastic", "sleep_action", "boot_id", "userspace_id"),
     *("ordinal", "plans", "sleeps_terminated_early"),
@@ -233,7 +231,7 @@ def _list_for_plan(state: EpisodeState, now: int) -> tuple[EpisodeState, d.TakeI
 
 def _plan_waves(state: EpisodeState, now: int, *, listed: bool = True) -> Result:
     pods = {pod.uid: grace_periods.as_counted(pod, state.means) for pod in state.listing}
-    # This plan waits for pods of the cancelled shutdown.
+    # The plan waits for these pods.
     state = replace(state, carried={uid: wave for uid, wave in state.carried.items() if uid not in pods})
     rules = grace_periods.placement_rules(tuple(pods.values()), state.means, taints=state.taints)
     times = (now, state.deadline_ns, _last_kill_ns(state))
@@ -272,7 +270,6 @@ def _pod_planned(
 
 
 def _next_wave(state: EpisodeState, now: int, decisions: list[Event]) -> Result:
-    """Empty waves cost no time."""
     for index in range(state.wave + 1, len(state.waves)):
         wave = state.waves[index]
         if _has_open(state, wave):
@@ -396,7 +393,7 @@ def _joined(state: EpisodeState, event: f.PodJoined, now: int) -> Result:
             return state, ()
         if now > state.kill_by_ns - FLOOR_NS:  # there is no time to tell it
             return _joined_too_late(state, event, now)
-        # New ordinals give its orders new keys.
+        # For new keys.
         pods = {known: pod for known, pod in state.pods.items() if known != uid}
         state = replace(state, pods=pods, plans=state.plans + 1)
     # A listing may be open.
@@ -436,7 +433,7 @@ def _listing_ended(state: EpisodeState, event: f.OrderEnded, now: int) -> Result
     """Repeat a failed listing once, by a call to the runtime."""
     if event.result == "done" or event.key != state.listing_key:
         return state, ()
-    # The daemon died: repeat it.
+    # The daemon died.
     if event.result == "unknown":
         state, order = _list_for_plan(state, now)
         return state, [order]
@@ -491,7 +488,6 @@ def _wave_of(state: EpisodeState, pod: Pod) -> int:
 
 
 def _report_too_late(state: EpisodeState, now: int) -> Result:
-    """None of them is stopped."""
     found = _unplanned(state)
     said: list[Event] = [
         d.PodEnded(uid=pod.uid, wave=_wave_of(state, pod), outcome="unknown", reason=TOO_LATE)
@@ -579,7 +575,6 @@ def _daemon_started(state: EpisodeState, event: f.DaemonStarted, now: int) -> Re
 
 
 def _daemon_started_listing(state: EpisodeState, event: f.DaemonStarted, now: int) -> Result:
-    """Meanwhile the kubelet may have started pods."""
     state, decisions = _daemon_started(state, event, now)
     if not state.means or decisions[0] != d.Resumed(action="resume"):
         return state, decisions
@@ -645,7 +640,6 @@ def _begin_shutdown(state: EpisodeState, event: d.ShutdownDetected, now: int) ->
 
 
 def _followed_by_another(state: EpisodeState, event: d.ShutdownDetected, now: int) -> Result:
-    """The next shutdown takes over the pods that still go down."""
     # In one step: a daemon that died between two would leave two open shutdowns, or none.
     closed_state, closed = _close_episode(state, "cancelled", followed=True)
     began, decisions = _begin_shutdown(closed_state, event, now)

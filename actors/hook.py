@@ -181,7 +181,7 @@ class ContainerState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     delegated: bool = False
     #: Before the kubelet's SIGKILL.
     autopsy_at_ns: int = NEVER_NS
-    #: What the stop's outcome adds to the pod's fate.
+    #: For the pod's fate.
     stop_note: str = ""
     kill_open: bool = False
     #: It ended unobserved, and our SIGKILL may not have ended it.
@@ -230,7 +230,6 @@ def died_of_our_kill(down: ContainerState) -> bool:
 def begin_container(
     down: ContainerState, now: int, deadline_ns: int, limit_ns: int, *, sleep_action: bool
 ) -> ContainerStep:
-    """No hook runs without time before the last possible SIGKILL."""
     hook = down.spec.hook
     if hook is None:
         return replace(down, deadline_ns=deadline_ns, limit_ns=limit_ns, phase="turn"), []
@@ -433,12 +432,12 @@ def _hook_order_ended(down: ContainerState, event: f.OrderEnded, key: OrderKey, 
 
 
 def _is_former(down: ContainerState, key: OrderKey) -> bool:
-    """Was the order for an earlier container of this name?"""
+    """The order was for an earlier container of this name."""
     return int(key.ordinal) < down.first_ordinal + down.again
 
 
 def _stop_order_ended(down: ContainerState, event: f.OrderEnded, key: OrderKey, now: int) -> ContainerStep:
-    """Repeat a signal that was lost with its daemon. After ``timed-out`` the container may have it."""
+    """After ``timed-out`` the container may have the signal."""
     if _is_former(down, key):
         return down, []
     if down.phase == "stopping" and event.result == "unknown":
@@ -460,7 +459,6 @@ def _kill_order_ended(down: ContainerState, event: f.OrderEnded, key: OrderKey, 
     return replace(down, error=error, kill_open=False), []
 
 
-#: By the order's name in its key.
 ORDER_ENDED_BY_KIND: dict[str, Callable[[ContainerState, f.OrderEnded, OrderKey, int], ContainerStep]] = {
     "hook": _hook_order_ended,
     "stop": _stop_order_ended,
@@ -605,7 +603,6 @@ def _killed_text(killed: Sequence[ContainerState], state: PodState, now: int, ho
 
 
 def _graceful_text(downs: Sequence[ContainerState]) -> str:
-    """A non-zero exit before a zero one."""
     if not downs:
         return "had no containers"
     if all(down.never_ran or not down.spec.running for down in downs):
@@ -746,7 +743,6 @@ def _spare(state: PodState, reason: str) -> Result:
 
 
 def _await_handed_over(state: PodState, event: d.HandedOver, now: int) -> Result:
-    """Its stop begins with its wave."""
     return (replace(state, means="cri"), ()) if state.means == "api" else (state, ())
 
 
@@ -918,13 +914,13 @@ def _container_exited(state: PodState, event: f.ContainerExited, now: int) -> Re
 
 
 def _runs_again(state: PodState, event: f.PodJoined, now: int) -> Result:
-    """Before its stop: stop it with the others."""
+    """Not stopped now: before its stop, or after a cancel."""
     state = _with_unknown(state, event.pod)
     return replace(state, downs=tuple(_started_again(down, event.pod, 0) or down for down in state.downs)), ()
 
 
 def _stopped_again(state: PodState, event: f.PodJoined, now: int) -> Result:
-    """It has the rest of the pod's grace, and the floor. After a cancel it keeps running."""
+    """It has the rest of the pod's grace, and the floor."""
     if state.withdrawn:
         return _runs_again(state, event, now)
     # A container that ended before the stop has no times of its own.
@@ -1007,7 +1003,6 @@ def _tick(state: PodState, event: f.Tick, now: int) -> Result:
 
 
 def _container_due(down: ContainerState, now: int, daemon_ns: int = 0) -> ContainerStep:
-    # `_each_container` gives the turns.
     if down.due_ns() > now or down.phase == "turn":
         return down, []
     if down.phase == "hook":

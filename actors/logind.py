@@ -76,7 +76,7 @@ KUBELET_LOCK_HELD = (
     "the kubelet's own graceful shutdown holds a lock: set its shutdownGracePeriod to 0s, or use mode observe"
 )
 
-#: The resume table's actions with which the episode goes on in this process.
+#: The episode goes on in this process.
 RESUMING_ACTIONS = ("resume", "wait", "release-again")
 
 #: The machine stays up.
@@ -205,7 +205,6 @@ def enter_shutdown_phase(state: LogindState, phase: Literal["up", "cancelled", "
 
 
 def _started(state: LogindState, event: facts.DaemonStarted, now: int) -> Result:
-    """A new process has no connection, and perhaps the lock."""
     return replace(
         state,
         phase="off",
@@ -302,7 +301,7 @@ def _order_ended(state: LogindState, event: facts.OrderEnded, now: int) -> Resul
         return state, ()
     if event.key == state.release_key:
         state = replace(state, release_key="")
-    # After another failure than a release that never began, the lock counts as gone.
+    # Unless the release never began, the lock counts as gone.
     state = replace(state, lock_held=state.lock_held and event.result == "cancelled")
     if state.leaving:
         return state, [Leave(reason="the machine goes down")]
@@ -364,7 +363,7 @@ def _preparing_read(state: LogindState, event: facts.PreparingRead, now: int) ->
 
 
 def _compare_preparing(state: LogindState, preparing: bool) -> Result:
-    """A missed signal, or a cancel. Not in overtime, which bypasses logind."""
+    """Not in overtime, which bypasses logind."""
     if preparing == state.in_episode or not state.enabled or state.leaving:
         return state, ()
     return _detected(state) if preparing else _withdrawn(state)
@@ -376,7 +375,7 @@ def _compare_preparing(state: LogindState, preparing: bool) -> Result:
 def _signal(state: LogindState, event: facts.PrepareForShutdown, now: int) -> Result:
     if not event.active:
         return state, ()
-    # The running timer has the limit of the signal; it may have changed since the last reading.
+    # The running timer has the signal's limit.
     state = replace(state, grant_ns=event.grant_ns, kind=event.kind, lock_held=event.lock_held)
     return _detected(state)
 

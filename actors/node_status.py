@@ -56,7 +56,6 @@ SILENT_FLUSH_NS = NS_PER_SECOND
 #: At its end the wait for the kubelet's statuses reports the missing ones.
 REPORT_NS = 50_000_000
 
-#: Outcomes without a final status.
 WITHOUT_STATUS = ("spared", "unknown")
 
 SEEN_OUTCOMES = ("graceful", "killed")
@@ -71,7 +70,7 @@ class NodeStatusState(CertificateState, frozen=True, kw_only=True, omit_defaults
     trace_flush_ns: int = 0
     left_pods: LeftPods = "keep"
     release_by_ns: int = NEVER_NS
-    #: To be delivered, and the deliveries under way by order key, also those without statuses.
+    #: To be delivered, and the deliveries under way by order key.
     pending: tuple[PodStatus, ...] = ()
     deliveries: BoundedDict[kinds.Key, tuple[PodStatus, ...]] = {}
     #: UIDs whose due status is not confirmed.
@@ -96,8 +95,8 @@ class NodeStatusState(CertificateState, frozen=True, kw_only=True, omit_defaults
     told_owners: BoundedTuple[kinds.NamespacedOwner] = ()
     #: UIDs whose status was delivered a second time in this shutdown.
     given_again: tuple[kinds.Uid, ...] = ()
-    #: Deliveries from before this shutdown. Their pods may run again, so a lost status is written again only
-    #: to an unchanged pod.
+    #: Deliveries from before this shutdown. Their pods may run again, so a lost status goes only to an
+    #: unchanged pod.
     earlier: tuple[kinds.Key, ...] = ()
     # A shutdown of this boot ended these pods without a status: it was cancelled, or they were to come back.
     # The next shutdown writes it. ``held_deleted``: their objects are deleted.
@@ -130,8 +129,8 @@ _REJECTED = (d.PodRejected, d.DeliverStatuses)
 # fmt: off
 def _transitions() -> Transitions:
     return Transitions(
-        # shutting-down: statuses go out wave by wave. flushing: waits for the last statuses and reports;
-        # flushing-after-cancel: the same while the machine stays up.
+        # flushing: waits for the last statuses and reports; flushing-after-cancel: while the machine stays
+        # up.
         ("up", "shutting-down", "flushing", "flushing-after-cancel"), phase_of,
         Row(EVERY, f.DaemonStarted, _started),
         Row(EVERY, d.ConfigAdopted, _config_adopted),
@@ -269,8 +268,8 @@ def _withdraw_soon(state: NodeStatusState, now: int) -> NodeStatusState:
 
 
 def _handed_over(state: NodeStatusState, event: d.HandedOver, now: int) -> Result:
-    """From now on we write the statuses and remove deleted objects. A pod without a confirmed delete keeps
-    its object, and may come back.
+    """From now on we write the statuses. A pod without a confirmed delete keeps its object, and may come
+    back.
     """
     alone = tuple(status for status in state.followed if status[0] in state.undeleted)
     written = tuple(status for status in alone if not state.undeleted[status[0]])
@@ -330,7 +329,7 @@ def _pod_ended(state: NodeStatusState, event: d.PodEnded, now: int) -> Result:
 
 def _with_status(state: NodeStatusState, event: d.PodEnded) -> NodeStatusState:
     """A pod that comes back here, or may still run, gets no final status."""
-    # A pod that is gone has ended; the kubelet, too, calls that Failed.
+    # The kubelet, too, calls a pod that is gone Failed.
     if event.outcome in WITHOUT_STATUS and not event.gone:
         return state
     if state.node and (is_unseen(event) or not state.in_episode):
@@ -442,7 +441,6 @@ def _then_flush(handle: Handler) -> Handler:
 
 
 def _flush(state: NodeStatusState, decisions: Sequence[Event], now: int) -> Result:
-    """Orders the last statuses, ours and the kubelet's, and settles when all are written."""
     made = [*decisions]
     if state.awaited > 0:
         return state, made
@@ -454,21 +452,21 @@ def _flush(state: NodeStatusState, decisions: Sequence[Event], now: int) -> Resu
         )
         state = replace(_wait_for(state, key), await_key=key, missing=(*state.missing, *uids))
     state, made = _deliver(state, made)
-    # A kubelet that is being stopped may overwrite them.
+    # A kubelet that is being stopped may overwrite the statuses.
     waits = state.deliveries or state.reports or state.kubelet_stopping
     waits = state.traces_key in state.deliveries if state.only_traces else waits
     return (state, made) if waits else _settle(state, made)
 
 
 def _settle(state: NodeStatusState, decisions: Sequence[Event]) -> Result:
-    # A delivery under way may still arrive, but perhaps no daemon will see it.
+    # They may still arrive, but perhaps no daemon will see it.
     open_uids = (uid for statuses in state.deliveries.values() for uid, *_ in statuses)
     missing = tuple(dict.fromkeys((*state.missing, *open_uids)))
     return replace(state, flush_by_ns=NEVER_NS), [*decisions, d.StatusesSettled(missing=missing)]
 
 
 def _statuses_seen(state: NodeStatusState, event: f.StatusesSeen, now: int) -> Result:
-    """A delivery goes on for the missing ones. Mode observe records what the kubelet left undone."""
+    """Mode observe records what the kubelet left undone."""
     if statuses := state.deliveries.get(event.key, ()):
         left = tuple(status for status in statuses if status[0] in event.missing)
         return replace(state, deliveries={**state.deliveries, event.key: left}), ()
@@ -555,8 +553,8 @@ def _api_read_after_cancel(state: NodeStatusState, event: f.ApiRead, now: int) -
 
 
 def _api_read_flushing(state: NodeStatusState, event: f.ApiRead, now: int) -> Result:
-    """A server that stops answering gets a silent one's time from the last pod's end on: the silence before
-    this fact was waiting, too.
+    """A server that stops answering gets a silent one's time, counted from the last pod's end: it was silent
+    before this fact, too.
     """
     if event.reachable:
         return state, ()

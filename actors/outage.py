@@ -1,4 +1,4 @@
-"""OutageActor: one node's outage, from the first suspicion to the last record, and the only taint.
+"""OutageActor: one node's outage, from the first suspicion to the last record (docs/outage.md).
 
     quiet -> suspected -> asking -> tainting -> recovering -> out -> untainting -> (following) -> quiet
                ^  ^        |   reading |            quarantined -> untainting
@@ -6,11 +6,10 @@
                +- switching (the machine off)
                                      any -> gone: the Node is deleted
 
-A node is *suspected* when it is not Ready, its lease is silent, or a source reports it off. It is put out of
-service when it is not Ready **and** a proof counts (`actors.outage_proof`), after the storm brake has granted
-a permit (``asking``). The taint's order names everything it was decided from. If any of that has changed, the
-edge does not write, and the actor reads the Node again (``reading``). An actor follows each pod and volume
-(`actors.outage_work`) to its end (``recovering``, then ``out``).
+A node is put out of service when it is not Ready **and** a proof counts (`actors.outage_proof`), after the
+storm brake has granted a permit (``asking``). The taint's order names everything it was decided from. If any
+of that has changed, the edge does not write, and the actor reads the Node again (``reading``). An actor
+follows each pod and volume (`actors.outage_work`) to its end (``recovering``, then ``out``).
 
 The way back depends on the boot id. Another boot than the one that was proved off: the taint is removed at
 once. The same boot: an alarm, and our own NoSchedule taint until the kubelet reports no volume in use
@@ -18,8 +17,7 @@ once. The same boot: an alarm, and our own NoSchedule taint until the kubelet re
 status. The boot that was proved off is in the journal, else in the note beside the taint, else it is the boot
 found with the taint.
 
-A machine without a proof may be switched off (``switching``). The command's answer is no proof: the sources
-are read again.
+The answer to a power-off (``switching``) is no proof: the sources are read again.
 
 Only `_consider`, `_switch_off`, `_quarantine` and `_untaint` change the cluster; in a dry run they record the
 change instead. A failed taint is never repeated before the Node is read.
@@ -127,9 +125,8 @@ NOT_FOLLOWED = "{} more, not followed"
 #: Why the machine is not switched off any more; also `UUID_PROBLEMS`.
 STILL_NOT_PROVED = "no proof that the machine is off, however often it was switched off"
 
-# The storm brake limits what one node's proof cannot show: a source that is wrong about every machine, a
-# broken view of the controller, or too few nodes left for the work. It counts the nodes *in recovery*: each
-# has a place from its permit until its work is elsewhere.
+# The storm brake (docs/outage.md): each node *in recovery* has a place from its permit until its work is
+# elsewhere.
 
 #: Above this share of the nodes in service a broken view is likelier than so many dead nodes, and the rest
 #: could not take over their work.
@@ -280,7 +277,6 @@ class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     ordinal: int = 0
 
 
-#: Kept from one outage to the next.
 KEPT_FIELDS = (
     *("node", "node_uid", "effect", "dry_run", "reminder_ns", "power_off_ns", "resource"),
     *("bound", "paused", "close_at", "boot_id", "machine", "ready", "resource_version", "taint"),
@@ -481,7 +477,7 @@ def _not_proved(state: OutageState) -> str:
 
 
 def _consider(state: OutageState, now: int) -> Result:
-    """Decide from the present state, in any phase before the taint."""
+    """In any phase before the taint."""
     state = replace(state, phase="suspected", key="", wake_ns=NEVER_NS, place_ns=NEVER_NS)
     if state.removed:
         # Until the taint is set again the outage stays there. After a reboot a tick may end it at once.
@@ -1018,7 +1014,7 @@ def _read_tainted(state: OutageState, event: o.NodeRead, now: int) -> Result:
     if state.boot_id != state.off_boot:
         return _rebooted(state, now)
     if event.taint != "ours":
-        # A person or another controller has removed it or its note: do not set it again.
+        # Another client has removed it or its note: do not set it again.
         why = NOT_OURS if state.taint == "other" else TAKEN_AWAY
         state, decisions = _wait(state, why, phase="following", proof="")
         state = replace(state, removed=state.taint == "none", removed_at=state.declared_at)
@@ -1047,7 +1043,7 @@ def _rebooted(state: OutageState, now: int) -> Result:
 
 
 def _returned(state: OutageState) -> Result:
-    """Recorded once. A starting node is not Ready yet."""
+    """A starting node is not Ready yet."""
     if state.returned or state.ready != "True":
         return state, ()
     returned = o.NodeReturned(boot_id=state.boot_id, same_boot=state.boot_id == state.off_boot)
@@ -1131,7 +1127,7 @@ def _untainted(state: OutageState, now: int) -> Result:
 
 
 def _read_untainting(state: OutageState, event: o.NodeRead, now: int) -> Result:
-    """Removed by another, or by an order whose outcome is unknown."""
+    """Removed by another client, or by an order with an unknown outcome."""
     state = _with_node(state, event, now)
     gone = state.taint != "ours" and not state.quarantine and not state.key
     return _untainted(state, now) if gone else (state, ())
@@ -1149,7 +1145,7 @@ def _is_off(state: OutageState) -> bool:
 
 
 def _follow(state: OutageState, now: int) -> Result:
-    """Our taint is gone: wait for the node and for what hangs, or begin another outage."""
+    """Wait for the node and for what hangs, or begin another outage."""
     state, returned = _returned(state)
     spoken = state.returned or state.boot_id != state.off_boot
     # Another boot that is not Ready is starting; one that is Unknown is not.

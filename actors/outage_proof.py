@@ -3,10 +3,10 @@
     idle -> asking <-> pausing                 (reading the sources)
     open -> proved -> contradicted -> open     (what follows from their answers)
 
-From the first suspicion on, the sources are read again and again, until the node is out of service or the
-outage is over. An answer that the machine is off counts if it is about this machine (`_stranger`) and the
-recorded boot, and was asked for after the last heartbeat that this leader saw. docs/outage.md, "How a proof
-counts", lists what voids a proof (`_voided`).
+From the first suspicion on, the sources are read until the node is out of service or the outage is over. An
+answer that the machine is off counts if it is about this machine (`_stranger`) and the recorded boot, and was
+asked for after the last heartbeat that this leader saw. docs/outage.md, "How a proof counts", lists what
+voids a proof (`_voided`).
 
 A kubelet writes its Node's systemUUID, so it is the machine's identity only if `uuid_problem` finds no fault.
 
@@ -49,7 +49,7 @@ READ_PAUSE_NS = 5 * NS_PER_SECOND
 #: Later pauses, by the number of readings: two minutes, in which the node becomes NotReady, then an hour.
 #: A reading costs three records, and a node may stay away for weeks.
 LATER_PAUSES_NS = ((24, 30 * NS_PER_SECOND), (144, 300 * NS_PER_SECOND))
-#: These show Off for a moment in a forced restart, so one reading is no proof.
+#: A forced restart shows Off for a moment.
 TWICE: tuple[o.Source, ...] = ("redfish", "ipmi")
 #: The machine may have run between two answers that are further apart. IPMI's take a minute.
 ROW_NS = 120 * NS_PER_SECOND
@@ -88,14 +88,13 @@ JUNK_END = "-ffff-ffff-ffff-ffffffffffff"
 #: In the order's key. After a power-off, read the sources.
 POWER_OFF = "power-off"
 
-#: Why a contradiction ended.
 SAYS_OTHERWISE, REBOOTED, TOO_LONG_AGO = (
     "it says otherwise now",
     "the node has another boot id",
     "it was said too long ago",
 )
 
-#: Why the Node's systemUUID does not say which machine it is.
+#: Why the systemUUID does not identify the machine.
 UUID_PROBLEMS = NO_UUID, JUNK_UUID, CHANGED_UUID, SAME_UUID = (
     "the Node does not say which machine it is (status.nodeInfo.systemUUID)",
     "its systemUUID is a default of the firmware, which many machines share",
@@ -151,7 +150,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
         )
 
     def of(self, kind: o.IdentityKind) -> tuple[str, str]:
-        """The identifier, and why it is no identity; empty: it is."""
+        """The identifier, and why it is none; empty: it is one."""
         if kind == "providerID":
             return self.provider_id, SAME_PROVIDER if self.same_provider_node else ""
         return (self.system_uuid, self.uuid_problem) if kind == "systemUUID" else ("", "")
@@ -204,7 +203,7 @@ class ProofState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False)
     status_mark: str = ""
     #: The last one that this leader saw, or its start.
     heartbeat_ns: int = 0
-    #: Answers that the machine is off and that fit, accepted or not yet, by source and name.
+    #: Answers that the machine is off, accepted or not yet, by source and name.
     off: dict[kinds.ProofSource, Off] = {}
     #: Contradicting sources, and until when each counts.
     on: dict[kinds.ProofSource, int] = {}
@@ -271,7 +270,7 @@ def _with(found: dict[kinds.ProofSource, T], who: str, said: T) -> dict[kinds.Pr
 
 
 def _stranger(state: ProofState, event: o.EvidenceRead) -> str:
-    """Why the answer may be about another machine; empty: it is about this one."""
+    """Why the answer may be about another machine; empty: it is not."""
     names = {"nodeUID": state.node_uid, "nodeName": state.node}
     known = names.get(event.identity_kind) or state.machine.of(event.identity_kind)[0]
     if not event.identity or not known:
@@ -286,7 +285,7 @@ def _read_again(state: ProofState, event: o.EvidenceRead) -> Declaration | None:
 
 
 def _objection(state: ProofState, event: o.EvidenceRead, now: int) -> str:
-    """Why an answer that the machine is off does not count; empty: it counts."""
+    """Why the answer does not count; empty: it does."""
     if why := _stranger(state, event) or state.machine.of(event.identity_kind)[1]:
         return why
     if event.source == "cloud-taint" and (why := _cloud_objection(state, event)):
@@ -328,7 +327,7 @@ def _evidence(state: ProofState, event: o.EvidenceRead, now: int) -> Result:
         declared = {each: said for each, said in state.declared.items() if each != who or said.outlived}
         return _taken_back(replace(state, off=off, declared=declared), who)
     if event.verdict == "unknown" or _stranger(state, event):
-        # An unreachable source does not contradict. Its proof counts on, but a row of two readings ends.
+        # An unreachable source does not contradict. Its proof still counts, but a row of two readings ends.
         kept = state.off if who == state.proof else off
         return replace(state, off=kept), ()
     fresh = who not in state.on
@@ -356,7 +355,7 @@ def _says_off(state: ProofState, event: o.EvidenceRead, who: str, now: int) -> R
             return state, ()
         refused = o.ProofRefused(source=event.source, name=event.name, reason=why)
         return replace(state, refused=_with(state.refused, who, why)), [refused]
-    # A source that reported on and now reports off has withdrawn its contradiction.
+    # The source has withdrawn its contradiction.
     state, ended = _ended(state, tuple(each for each in state.on if each == who), SAYS_OTHERWISE)
     if event.source in NO_PROOF:
         return state, ended
@@ -427,7 +426,7 @@ def _voided(state: ProofState, reason: str) -> Result:
 
 
 def _heart_beat(state: ProofState, now: int, reason: str) -> Result:
-    """The node ran: earlier answers are too old."""
+    """Earlier answers are too old."""
     declared = {who: replace(each, outlived=True) for who, each in state.declared.items()}
     return _voided(replace(state, heartbeat_ns=now, off={}, declared=declared, refused={}), reason)
 
@@ -452,7 +451,7 @@ def _node_read(state: ProofState, event: o.NodeRead, now: int) -> Result:
         state, ended = _ended(state, tuple(state.on), REBOOTED)
         state, voided = _heart_beat(state, now, REBOOTED)
         return state, [*ended, *voided]
-    # A heartbeat came while no leader, or another one, was watching.
+    # The heartbeat came while no leader, or another one, was watching.
     marks = (before.lease_mark, state.lease_mark), (before.status_mark, state.status_mark)
     if any(old and old != new for old, new in marks):
         return _heart_beat(state, now, "the node has given a sign of life")
@@ -495,7 +494,6 @@ def _read(state: ProofState) -> Result:
 
 def _order_ended(state: ProofState, event: f.OrderEnded, now: int) -> Result:
     if parse_order_key(event.key).what == POWER_OFF:
-        # Whatever its outcome.
         pause_until_ns = now if state.reading == "pausing" else state.pause_until_ns
         return replace(state, readings=0, pause_until_ns=pause_until_ns), ()
     # Whatever the outcome.
@@ -534,7 +532,7 @@ def _tick(state: ProofState, event: f.Tick, now: int) -> Result:
 
 
 def _rest(state: ProofState, event: Event, now: int) -> Result:
-    """No proof is needed any more."""
+    """No proof is needed."""
     return replace(state, reading="idle", read_key="", pause_until_ns=NEVER_NS, readings=0), ()
 
 

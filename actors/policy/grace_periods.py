@@ -15,10 +15,10 @@ from msgspec.structs import replace
 from ebbtide.events.base import FLOOR_SECONDS, NS_PER_SECOND
 from ebbtide.events.values import Period, PlannedPod, PlannedWave, Pod, Settings, TerminationMode
 
-#: Pods from this priority on are critical: the value of ``system-cluster-critical`` (KEP-2712).
+#: The value of ``system-cluster-critical`` (KEP-2712).
 CRITICAL_PRIORITY = 2_000_000_000
 
-#: Where the regular share of the two-value form begins: the priority of a pod that has none.
+#: The priority of a pod that has none.
 DEFAULT_PRIORITY = 0
 
 GATE_SHUTDOWN = "GracefulNodeShutdown"
@@ -61,7 +61,7 @@ def shutdown_enabled(settings: Settings) -> bool:
 
 
 def requested_seconds(periods: Sequence[Period]) -> int:
-    """Also of periods that no pod will use (KEP-2712)."""
+    """Periods that no pod will use count too (KEP-2712)."""
     return sum(period.seconds for period in periods)
 
 
@@ -131,7 +131,7 @@ FLOOR_NS = FLOOR_SECONDS * NS_PER_SECOND
 #: For a plan that knows no last SIGKILL.
 UNLIMITED_NS = 1 << 62
 
-#: A stop that begins so late, after a slow listing, costs its pod no whole second.
+#: After a slow listing a pod's stop may begin so late without the loss of a whole second.
 LATE_NS = 250_000_000
 
 
@@ -163,7 +163,7 @@ def keeps_floor(pod: Pod, means: TerminationMode) -> bool:
 def planned_pod(
     period_seconds: int, pod: Pod, now_ns: int, begin_ns: int, kill_by_ns: int, means: TerminationMode
 ) -> PlannedPod:
-    """``begin_ns``: of its stop. Its grace ends before the shutdown's last SIGKILL."""
+    """``begin_ns``: of its stop. Its grace ends before the last SIGKILL."""
     last_ns = kill_by_ns - FLOOR_NS if keeps_floor(pod, means) else kill_by_ns
     left_seconds = (last_ns - begin_ns + LATE_NS) // NS_PER_SECOND
     seconds = pod_grace_seconds(min(period_seconds, left_seconds), pod, now_ns)
@@ -171,7 +171,7 @@ def planned_pod(
 
 
 def last_begin_ns(kill_by_ns: int) -> int:
-    """The latest begin of a wave: each pod has the least grace, and the floor after it."""
+    """Each pod has the least grace, and the floor after it."""
     return kill_by_ns - FLOOR_NS - GRACE_NS_MIN
 
 
@@ -247,7 +247,6 @@ def arrange_waves(
 
 
 def wave_index(periods: Sequence[Period], pod: Pod, rules: PlacementRules) -> int:
-    """Its index in `arrange_waves`."""
     index = group_index(periods, priority_of(pod))
     # With the pods that a delete would end: the node's network and storage are among them, and go last.
     in_last = rules.together and index == len(periods) - 1
@@ -302,7 +301,7 @@ def last_kill_ns(deadline_ns: int, kill_by_ns: int, means: TerminationMode) -> i
 
 
 def wait_until_ns(kill_by_ns: int, release_by_ns: int) -> int:
-    """The end of the wait for pods: the rest of the time is for the last statuses."""
+    """The rest of the time is for the last statuses."""
     return release_by_ns - min(FLUSH_MARGIN_NS, (release_by_ns - kill_by_ns) // 2)
 
 
