@@ -713,7 +713,7 @@ def _note_delete(state: PodState, event: f.OrderEnded) -> PodState:
 
 
 def _delete_ended(state: PodState, event: f.OrderEnded, now: int) -> Result:
-    """A delete that was not taken causes the hand-over.
+    """A delete that was not taken causes the hand-over, unless the server refuses to shorten an earlier one.
 
     ``failed``: the server refused it or never got it, so no hook has run. ``timed-out``: the hooks count as
     spent, since a hook runs at most once.
@@ -733,7 +733,16 @@ def _delete_ended(state: PodState, event: f.OrderEnded, now: int) -> Result:
     if event.result == "unknown":  # the daemon died in between
         state, order = _order_delete(state, state.delete_until_ns, now)
         return state, [order]
-    return state, [d.DeleteRefused(uid=uid, reason=event.reason or event.result)]
+    reason = event.reason or event.result
+    if not (state.deleted and reason.startswith(f.API_ANSWERED)):
+        return state, [d.DeleteRefused(uid=uid, reason=reason)]
+    # The earlier deletion goes on, with its own grace: only its last moment proves a failed kubelet.
+    limit_ns = max(down.limit_ns for down in state.downs)
+    downs = tuple(
+        replace(down, kill_at_ns=max(down.kill_at_ns, limit_ns - LAST_CHANCE_NS)) for down in state.downs
+    )
+    state = replace(state, downs=downs, grace_ns=limit_ns - state.begun_ns)
+    return state, [d.DeleteRefused(uid=uid, reason=reason, earlier=True)]
 
 
 def _spare(state: PodState, reason: str) -> Result:

@@ -147,8 +147,7 @@ def _transitions() -> Transitions:
         Row("idle", d.FallbackEngaged, _fallback_engaged_early, "observe cri = stopping",
             decides=(d.MeansChosen, d.StopKubelet)),
         ignored("no-node observe cri handed-over cancelled", d.FallbackEngaged),
-        Row("api", d.DeleteRefused, _hands_over("the API server did not take a delete: {event.reason}"),
-            "handed-over stopping", decides=_OVER),
+        Row("api", d.DeleteRefused, _delete_refused, "= handed-over stopping", decides=_OVER),
         Row("api", d.DeleteOverdue, _hands_over("the kubelet has not ended a deleted pod in its grace"),
             "handed-over stopping", decides=_OVER),
         # A running kubelet would start again what the fallback stops.
@@ -287,7 +286,7 @@ def _fallback_engaged_early(state: KubeletState, event: d.FallbackEngaged, now: 
 
 
 def _hands_over(reason: str) -> Handler:
-    return lambda state, event, now: _hand_over(state, reason.format(event=event))
+    return lambda state, event, now: _hand_over(state, reason)
 
 
 def _hand_over(state: KubeletState, reason: str) -> Result:
@@ -327,10 +326,20 @@ def _pod_deleted(state: KubeletState, event: d.DeletePod, now: int) -> Result:
     return (state if less_ns == due_ns else replace(state, plain={**state.plain, event.uid: less_ns})), ()
 
 
+def _delete_refused(state: KubeletState, event: d.DeleteRefused, now: int) -> Result:
+    """A pod whose deletion was only not shortened is no evidence."""
+    if event.earlier:
+        return _without(state, event.uid), ()
+    return _hand_over(state, f"the API server did not take a delete: {event.reason}")
+
+
+def _without(state: KubeletState, uid: str) -> KubeletState:
+    plain = {each: at for each, at in state.plain.items() if each != uid}
+    return state if len(plain) == len(state.plain) else replace(state, plain=plain)
+
+
 def _container_exited(state: KubeletState, event: f.ContainerExited, now: int) -> Result:
-    due_ns = state.plain.get(event.uid)
-    if due_ns is not None:
-        state = replace(state, plain={uid: at for uid, at in state.plain.items() if uid != event.uid})
+    due_ns, state = state.plain.get(event.uid), _without(state, event.uid)
     # Only a pod that the kubelet was to end is a sign.
     return (replace(state, ends=True) if due_ns else state), ()
 

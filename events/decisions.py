@@ -628,6 +628,8 @@ class DeleteRefused(Decision):
 
     uid: str
     reason: str
+    #: It was to shorten an earlier deletion, which goes on.
+    earlier: bool = False
 
 
 class DeleteOverdue(Decision):

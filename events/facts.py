@@ -84,6 +84,8 @@ OF_OUTAGES = "OutageActor/"
 
 #: The Node differs from the order, so the edge did not write. The actor decides anew.
 NODE_CHANGED = "the node has changed"
+#: The begin of the reason of a refused call: the server works.
+API_ANSWERED = "the API server answered"
 
 #: Results of failed orders; a restart leaves ``unknown``.
 FAILED_RESULTS = ("failed", "timed-out")

@@ -754,6 +754,9 @@ class ShutdownFold(EpisodeFold):
 
     @meaning(d.DeleteRefused)
     def delete_refused(self, event: d.DeleteRefused) -> None:
+        if event.earlier:
+            self.pod(event.uid).hurried_ns = None
+            return
         self.pod(event.uid).refused = event.reason
         self.tally("delete-refused", reason=event.reason)
 

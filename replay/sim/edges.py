@@ -755,7 +755,7 @@ class KubernetesEdge(ApiServerEdge):
             if api.accepts and takes_ns < left_ns:
                 self._take(order, late)
                 return Outcome()
-        return Outcome("failed", "429" if api.reachable else "no answer in time")
+        return Outcome("failed", f"{facts.API_ANSWERED} 429" if api.reachable else "no answer in time")
 
     def _doubt(self, tried_ns: int) -> None:
         """After an unanswered call the edge asks whether the server answers."""

@@ -22,6 +22,7 @@ import trio
 from ebbtide.actors.edges.kubernetes import known_pods
 from ebbtide.actors.interfaces import Ending, TraceContext, known_text
 from ebbtide.events import bounds
+from ebbtide.events.facts import API_ANSWERED
 from ebbtide.events.units import bound_text
 
 JSON = "application/json"
@@ -73,6 +74,8 @@ HTTP_GONE, HTTP_TOO_MANY, HTTP_TIMED_OUT = 410, 429, 504
 #: Between two tries; doubles.
 AGAIN_SECONDS = 0.05
 AGAIN_SECONDS_MAX = 0.5
+#: So long before a call's end comes its last try, whatever pause the server asks for.
+LAST_TRY_SECONDS = 0.25
 #: Of an error's text in the journal.
 WHY_CHARACTERS_MAX = 200
 #: By code, texts for a new object of this name, or an object of another node (NodeRestriction, and the node
@@ -179,8 +182,8 @@ class ApiCall:
             if isinstance(last, Answer) and last.code != HTTP_TOO_MANY and last.code < 500:
                 return last
             asked = last.retry_after_seconds if isinstance(last, Answer) else 0.0
-            pause = asked or again
-            if pause >= self.left_seconds:
+            pause = min(asked or again, self.left_seconds - LAST_TRY_SECONDS)
+            if pause <= 0:
                 if isinstance(last, Unanswered):
                     raise last
                 return last
@@ -216,7 +219,7 @@ def is_doubtful(answer: Answer) -> bool:
 
 
 def answer_ending(answer: Answer) -> Ending:
-    return Ending() if answer.ok else Ending("failed", f"the API server answered {answer_text(answer)}")
+    return Ending() if answer.ok else Ending("failed", f"{API_ANSWERED} {answer_text(answer)}")
 
 
 def unanswered_ending(error: Unanswered) -> Ending:
