@@ -1,7 +1,5 @@
-"""Two shutdowns side by side: what took longer, and what changed in plan, outcome, configuration and grant.
-
-Waves are compared by priority, pods by name or owner (`pod_pairs`), parts of a pod by container. The biggest
-difference in time comes first.
+"""Two shutdowns side by side: waves by priority, pods by name or owner (`pod_pairs`), a pod's parts by
+container. The biggest difference in time comes first.
 """
 
 from __future__ import annotations
@@ -19,18 +17,18 @@ from ebbtide.replay.time_spent import critical_chain
 
 Section = Literal["shutdown", "configuration", "notice", "wave", "pod"]
 
-#: A compared value; None: there is none.
+#: None: there is none.
 Value = str | int | bool | None
 
 
 class Compared(NamedTuple):
-    """One side of a shutdown, a wave or a pod."""
+    """A shutdown, a wave or a pod of one side."""
 
     times: Mapping[str, int | None]
     facts: Mapping[str, Value]
 
 
-#: Two times count as the same below the millisecond, as the output shows them.
+#: The output shows whole milliseconds.
 SAME_NS = 1_000_000
 
 #: Durations that were given, not used.
@@ -38,7 +36,7 @@ ALLOWED = ("grace", "period")
 
 
 class Change(FrozenStruct):
-    """``subject`` is a wave, a pod or a container of one. Of durations ``a_ns`` and ``b_ns`` are set."""
+    """``subject``: a wave, a pod or its container. Durations are in ``a_ns`` and ``b_ns``."""
 
     section: Section
     subject: str = ""
@@ -50,7 +48,7 @@ class Change(FrozenStruct):
 
     @property
     def more_ns(self) -> int:
-        """How much longer B took; 0 without two durations."""
+        """B's extra time; 0 without two durations."""
         return 0 if self.a_ns is None or self.b_ns is None else self.b_ns - self.a_ns
 
     @property
@@ -61,29 +59,27 @@ class Change(FrozenStruct):
 
 
 class Difference(FrozenStruct):
-    """``changes`` section by section; ``pods_alike`` counts the pods without a difference."""
+    """``pods_alike``: the number of pods without a difference."""
 
     changes: tuple[Change, ...]
     pods_alike: int
 
 
 def diff(a: shutdown_record.ShutdownRecord, b: shutdown_record.ShutdownRecord) -> Difference:
-    """The differences of two shutdowns, of one journal or of two."""
     whole = [
         *_compare("shutdown", "", _of_shutdown(a), _of_shutdown(b)),
         *_configured(a.configuration, b.configuration),
     ]
-    # How often each warning came, without a pod's own; their times always differ.
+    # The number of each warning, without pods' own: times always differ.
     then, now = (Counter(each.code for each in side.notices if not each.pod) for side in (a, b))
     whole += [Change(section="notice", what=code, a=then[code], b=now[code]) for code in {**then, **now}]
-    # Keep the changes of a wave or a pod together in the order: half of them explains little.
+    # Keep the changes of a wave or a pod together.
     waves = [[each for each in wave if each.differs] for wave in _waves(a, b)]
     pods = []
     for pair in pod_pairs(a, b):
         if pair.a is not None and pair.b is not None:
             changes = list(_compare("pod", pair.label, _of_pod(pair.a, a), _of_pod(pair.b, b)))
         else:
-            # A pod of one shutdown only has no other comparison.
             had, has = (None if pod is None else pod.fate for pod in pair)
             changes = [Change(section="pod", subject=pair.label, what="outcome", a=had, b=has)]
         pods.append([each for each in changes if each.differs])
@@ -95,13 +91,13 @@ def diff(a: shutdown_record.ShutdownRecord, b: shutdown_record.ShutdownRecord) -
 
 
 def _size(group: list[Change]) -> tuple[int, int]:
-    """What took longer counts before what was allowed to."""
+    """Used durations count before allowed ones."""
     took_ns = max((abs(change.more_ns) for change in group if change.what not in ALLOWED), default=0)
     return -took_ns, -max(abs(change.more_ns) for change in group)
 
 
 def _compare(section: Section, subject: str, a: Compared, b: Compared) -> Iterator[Change]:
-    """One change for each key of either side, first durations, then facts."""
+    """One change for each key of either side."""
     for what in {**a.times, **b.times}:
         a_ns, b_ns = a.times.get(what), b.times.get(what)
         yield Change(section=section, subject=subject, what=what, a_ns=a_ns, b_ns=b_ns)
@@ -147,7 +143,7 @@ def _of_shutdown(shutdown: shutdown_record.ShutdownRecord) -> Compared:
 
 
 def _waves(a: shutdown_record.ShutdownRecord, b: shutdown_record.ShutdownRecord) -> Iterator[list[Change]]:
-    """By priority; of several with one priority, in their order."""
+    """By priority; waves of one priority in their order."""
     sides: list[dict[tuple[int, int], Compared]] = []
     for shutdown in (a, b):
         seen: Counter[int] = Counter()
@@ -167,14 +163,14 @@ def _waves(a: shutdown_record.ShutdownRecord, b: shutdown_record.ShutdownRecord)
 
 
 def _of_pod(pod: shutdown_record.PodRecord, shutdown: shutdown_record.ShutdownRecord) -> Compared:
-    """The whole stop, and its parts if there are several: one part repeats the pod's own time."""
+    """The whole stop, and its parts: a single part would repeat the pod's time."""
     took_ns = None if pod.began_ns is None else shutdown_record.pod_end_ns(pod, shutdown) - pod.began_ns
     parts = list(shutdown_record.stop_parts(pod, shutdown))
     several = {
         f"{each.container} {'hook' if each.what == 'hook' else 'stop'}": each.took_ns for each in parts
     }
     grace_ns = pod.grace_seconds * NS_PER_SECOND if pod.grace_ns is None else pod.grace_ns
-    # Not by the wave's number, which another configuration moves without touching the pod.
+    # Not the wave's number, which another configuration changes without an effect on the pod.
     priority = shutdown.waves[pod.wave].priority if 0 <= pod.wave < len(shutdown.waves) else None
     return Compared(
         {"took": took_ns, **(several if len(parts) > 1 else {}), "grace": grace_ns},
@@ -187,31 +183,27 @@ def _of_pod(pod: shutdown_record.PodRecord, shutdown: shutdown_record.ShutdownRe
     )
 
 
-# Pairs of pods of two shutdowns: first by namespace and name, then by namespace and owner (the name without
-# its controller's suffix), in the order of the inventories: replicas are alike.
-
-
 class PodPair(NamedTuple):
-    """A pod in both shutdowns, or in one of them (the other None)."""
+    """None: not in that shutdown."""
 
     a: shutdown_record.PodRecord | None
     b: shutdown_record.PodRecord | None
 
     @property
     def label(self) -> str:
-        """One name, or both if they differ: ``shop/web-6c9f7d8b5-q7zwt / web-5d4f8c7b9-x2k4z``."""
+        """One name, or both: ``shop/web-6c9f7d8b5-q7zwt / web-5d4f8c7b9-x2k4z``."""
         first, *others = dict.fromkeys(pod.label for pod in self if pod is not None)
         return " / ".join((first, *(label.rpartition("/")[2] for label in others)))
 
 
 def owner(pod: shutdown_record.PodRecord, node: str) -> str:
-    """Namespace and the name without suffix: the same for pods that are each other's successors."""
+    """Namespace, and the name without its controller's suffix: a pod's successors have the same."""
     return f"{pod.namespace}/{pod_name_stem(pod.name, node)}"
 
 
 def pod_pairs(a: shutdown_record.ShutdownRecord, b: shutdown_record.ShutdownRecord) -> Iterator[PodPair]:
-    """Every pod of both, once: in A's order, then B's own."""
-    # A name in both is the same pod, or its successor in a StatefulSet: pair these first.
+    """Every pod of both, once: in A's order, then B's own. Replicas pair in the order of the inventories."""
+    # An equal name is the same pod, or its successor in a StatefulSet: pair these first.
     by_label = _pods_by(b.pods, {pod.uid: pod.label for pod in b.pods})
     same = {pod.uid: found.pop(0) for pod in a.pods if (found := by_label.get(pod.label))}
     taken = {pod.uid: None for pod in same.values()}

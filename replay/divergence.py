@@ -1,8 +1,7 @@
 """The first difference of a replay, explained: both sides, its causes, the state, and the probable reason.
 
-A second pass over the journal, up to the step of the difference, gives the state of the actor that decided
-otherwise, and the rest of the journal shows whether more differs: that distinguishes an edited record from
-other logic.
+A second pass over the journal finds the state of the actor that decided otherwise. If the rest of the journal
+replays, a record was edited; otherwise the logic may be another.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ from ebbtide.replay.replayer import (
     whole_steps,
 )
 
-#: These have the states of many actors; the divergence's field names the actor.
+#: They have many actors' states; the divergence's field names the actor.
 _OF_ALL = (Checkpoint.__name__, StatesDigest.__name__)
 
 
 class Cause(FrozenStruct):
-    """A record in the chain from the difference back to its fact; ``data`` are plain values."""
+    """A record between the difference and its fact; ``data`` are plain values."""
 
     seq: int
     actor: str
@@ -50,13 +49,11 @@ class Reason(FrozenStruct):
 
 
 class Explanation(FrozenStruct):
-    """``actor``: the one with the different decision or state. ``expected`` and ``produced``: the records, or
-    None.
+    """``actor`` has the different decision or state. ``expected`` and ``produced``: the records, or None.
 
-    ``differences``: their different fields, down to the different parts; ``causes``: from the nearest to the
-    fact. ``state``: the actor's before the step (None: no state yet, or an edge) and ``state_changes``: the
-    change by the step; for a checkpoint the recorded state, and its difference from the history's.
-    ``reasons``: the likeliest first.
+    ``causes``: from the nearest to the fact. ``state``: the actor's before the step (None: no state yet, or
+    an edge); ``state_changes``: the change by the step. For a checkpoint: the recorded state, and its
+    difference from the re-executed one. ``reasons``: the likeliest first.
     """
 
     seq: int
@@ -72,11 +69,10 @@ class Explanation(FrozenStruct):
 
 
 def explain(history: History, divergence: Divergence, version: str) -> Explanation:
-    """Read ``history`` anew from its begin to its end. ``version`` is this program's. Raises OSError."""
+    """Reads ``history`` again. ``version``: this program's. Raises OSError."""
     expected, produced = divergence.expected, divergence.produced
     replayer, steps = Replayer(), whole_steps(history.batches())
-    # If the record has fewer decisions than re-execution, the step is the produced decision's. Execute all
-    # before that step, keep the state, then execute the step.
+    # If the record lacks a decision, the step is the produced decision's.
     seq = min(divergence.seq, produced.cause or divergence.seq)
     written_by, step = "", list[RawRecord]()
     for header, records in steps:
@@ -84,8 +80,7 @@ def explain(history: History, divergence: Divergence, version: str) -> Explanati
         written_by, step = header.identity.code_version, records
         if records[-1].seq >= seq:
             break
-    # The deciding actor. A digest and a checkpoint have the states of all: the field begins with the actor.
-    # For an edge's record in place of a decision, the actor that should have decided.
+    # For an edge's record in place of a decision, name the actor that should have decided.
     actor = expected.actor
     parts = divergence.field.split()
     if expected.type in _OF_ALL and len(parts) > 1:
@@ -109,7 +104,7 @@ def explain(history: History, divergence: Divergence, version: str) -> Explanati
         raw = by_seq[cause]
         data = plain_payload(raw.payload)
         causes.append(Cause(seq=raw.seq, actor=raw.actor, type=raw.tag, data=data))
-        # An edited cause may point at itself or forward, and would loop.
+        # An edited cause may name itself or a later record: do not loop.
         cause = raw.cause if raw.cause < raw.seq else 0
     fact = f"{step[0].tag} (record {step[0].seq})" if step else "the begin"
     found = _reasons(divergence, alone and _rest_matches(replayer, steps), fact, written_by, version)
@@ -128,11 +123,10 @@ def explain(history: History, divergence: Divergence, version: str) -> Explanati
 
 
 def _rest_matches(replayer: Replayer, steps: Iterable[Batch]) -> bool:
-    """Whether re-execution reproduces the rest."""
     try:
         return not any(replayer.feed(records) for _, records in steps) and replayer.finish() is None
     except (UnknownType, BadPayload):
-        return False  # what cannot be read does not agree
+        return False
 
 
 def _state(replayer: Replayer, label: str) -> Any:
@@ -142,21 +136,19 @@ def _state(replayer: Replayer, label: str) -> Any:
 
 
 def _kept(side: Side, label: str) -> Any:
-    """An actor's state in a checkpoint."""
     name, _, subject = label.partition(":")
     actors = side.data.get("actors", ()) if isinstance(side.data, dict) else ()
     found = (each.get("state") for each in actors if (each["actor"], each["subject"]) == (name, subject))
     return next(found, None)
 
 
-#: Parts of a record that no logic decides.
+#: No logic decides these.
 _OF_NO_LOGIC = ("time", "last", "encoding", NO_BEGIN, ENDS_HERE)
 
 
 def _reasons(
     divergence: Divergence, rest_matches: bool, fact: str, written_by: str, version: str
 ) -> Iterator[Reason]:
-    """Each origin leaves its trace: other logic, a failing machine, an edited record, an edited fact."""
     seq = divergence.seq
     fails = [
         side.type in (ActorFailed.__name__, FallbackEngaged.__name__) or side.actor == FALLBACK.name

@@ -1,8 +1,4 @@
-"""The library's functions, each on a shutdown of a journal from `replay.open`.
-
-A function has the name of its command, and so has the module below it: hence the other names in the imports.
-Both give the same answers.
-"""
+"""The library's functions on a journal's shutdowns, with the commands' names and answers."""
 
 from __future__ import annotations
 
@@ -37,7 +33,6 @@ from ebbtide.replay.whatif.verdicts import Curves
 from ebbtide.replay.whatif.whatif_run import Comparison, trial_of
 from ebbtide.replay.whatif.whatif_run import what_if as decide
 
-#: A shutdown of a journal, or only its record.
 ShutdownOrRecord = Shutdown | ShutdownRecord
 ShutdownOrOutage = Shutdown | Outage
 
@@ -46,30 +41,30 @@ def _account(found: ShutdownOrRecord) -> ShutdownRecord:
     return found if isinstance(found, ShutdownRecord) else found.account
 
 
-# --- is it true, and what happened -------------------------------------------------------------
+# --- is it true, and what happened ---
 
 
 def verify(journal: Journal, shutdown: ShutdownOrOutage | None = None) -> Verification:
-    """Execute all of a journal and compare every decision; with ``shutdown``, judge that one only."""
+    """Executes the whole journal and compares every decision; with ``shutdown``, only its decisions count."""
     only = 0 if shutdown is None else shutdown.account.first_seq
     return verify_history(journal.history(logics=LOGICS), only)
 
 
 def timeline_of(shutdown: ShutdownOrOutage, wanted: LineFilter = ALL_LINES) -> Iterator[Line]:
-    """Its records in words, one a transition."""
+    """One line for each record."""
     return timeline(shutdown.journal.history().batches(), shutdown.account.first_seq, wanted)
 
 
 def states_at(shutdown: ShutdownOrOutage, seq: int) -> States | None:
-    """What every actor knew right after record ``seq``; None: there is no such record."""
+    """Every actor's state right after record ``seq``; None: no such record."""
     return states_of(shutdown.journal.history(), seq)
 
 
-# --- where the time went -----------------------------------------------------------------------
+# --- where the time went ---
 
 
 def blame(shutdown: ShutdownOrRecord, *, wave: int | None = None) -> list[time_spent.Cost]:
-    """Pods and hooks by the time that they took (`replay.time_spent`)."""
+    """Pods and hooks by their time (`replay.time_spent`)."""
     return time_spent.blame(_account(shutdown), wave=wave)
 
 
@@ -82,11 +77,11 @@ def critical_chain(found: ShutdownOrRecord | Outage | OutageRecord) -> time_spen
 
 
 def diff(a: ShutdownOrRecord, b: ShutdownOrRecord) -> diffing.Difference:
-    """The differences of two shutdowns, also of two journals (`replay.diff`)."""
+    """Of two shutdowns, also in two journals (`replay.diff`)."""
     return diffing.diff(_account(a), _account(b))
 
 
-# --- what would have been ----------------------------------------------------------------------
+# --- what would have been ---
 
 
 def what_if(
@@ -96,9 +91,9 @@ def what_if(
     pods: Iterable[Pod] = (),
     grant_ns: int | None = None,
 ) -> Comparison:
-    """The same shutdown under other settings, beside the record (`replay.whatif.record.Changes`).
+    """The shutdown under other settings, beside the record (`replay.whatif.record.Changes`).
 
-    Raises replay.whatif.record.Diverged, if this version decides otherwise than the record, and WrongChange.
+    Raises replay.whatif.record.Diverged and WrongChange.
     """
     changes = Changes(settings=settings, pods=tuple(pods), grant_ns=grant_ns)
     history = shutdown.journal.history(logics=LOGICS)
@@ -106,10 +101,8 @@ def what_if(
 
 
 def advise(shutdowns: Iterable[ShutdownOrRecord], caution: Caution = CAUTION) -> Advice:
-    """The smallest periods with which every pod would have ended by itself, from all of these together. Where
-    all are a journal's, no pod of them is lost (`Advice.trial`).
-
-    Raises replay.advise.NoEvidence.
+    """The smallest periods with which every pod would have ended by itself. Shutdowns of a journal are tried
+    (`Advice.trial`): none of their pods is lost. Raises replay.advise.NoEvidence.
     """
     given = list(shutdowns)
     nights = [
@@ -122,7 +115,7 @@ def advise(shutdowns: Iterable[ShutdownOrRecord], caution: Caution = CAUTION) ->
 
 
 def simulate(seed: int = 0, **wanted: Any) -> Simulated:
-    """A whole shutdown in virtual time; ``wanted`` as in `replay.sim.simulate.SimulationRequest`.
+    """``wanted``: as in `replay.sim.simulate.SimulationRequest`.
 
     Raises TypeError for an unknown name, ValueError for a wrong value.
     """
@@ -138,11 +131,11 @@ def simulate(seed: int = 0, **wanted: Any) -> Simulated:
     return simulate_seed(asked, seed)
 
 
-# --- for others --------------------------------------------------------------------------------
+# --- for others ---
 
 
 def report_html(found: ShutdownOrOutage) -> str:
-    """One self-contained page, which names a damage of the journal."""
+    """One self-contained page, with the journal's damage."""
     account, verdict = found.account, found.journal.verdict
     lines, started = timeline_of(found), rfc3339(account.started_wall_ns)
     if isinstance(account, OutageRecord):
@@ -155,7 +148,7 @@ def rows(
 ) -> Iterator[dict[str, Any]]:
     """Flat rows of a table (docs/fleet.md), for a data frame.
 
-    ``datetimes``: aware datetimes (`utc`) in place of nanoseconds. Raises KeyError with the tables' names.
+    ``datetimes``: `utc` times in place of nanoseconds. Raises KeyError with the tables' names.
     """
     tables = {each.name: each for each in TABLES}
     if table not in tables:

@@ -1,4 +1,4 @@
-"""What every actor knew at any place of a journal: after any event, or at any instant."""
+"""Every actor's state after any event of a journal, or at any instant."""
 
 from __future__ import annotations
 
@@ -22,9 +22,8 @@ from ebbtide.replay.timeline import Moment, Signal, SignalClock, When, named
 
 
 class States(NamedTuple):
-    """What every actor knew after the record ``at``; ``step_end`` is the last number of its step.
-
-    ``names``: the pods known by then; ``signal``: of the running shutdown.
+    """After the record ``at``; ``step_end``: the last number of its step. ``names``: the pods known by then;
+    ``signal``: of the running shutdown.
     """
 
     at: RawRecord
@@ -37,10 +36,9 @@ class States(NamedTuple):
 
 
 def states_at(history: History, seq: int) -> States | None:
-    """What every actor knew right after record ``seq``, also within a step; None: no such record.
+    """Right after record ``seq``, also within a step; None: no such record.
 
-    Reads up to there, then again from the nearest checkpoint before it, executing. Raises
-    events.codec.UnknownType and BadPayload.
+    Executes from the nearest checkpoint before it. Raises events.codec.UnknownType and BadPayload.
     """
     names, clock, when = Names(), SignalClock(), None
     checkpoint_seq = 0
@@ -75,7 +73,7 @@ def states_at(history: History, seq: int) -> States | None:
 
 
 def seq_at_moment(history: History, moment: Moment, first_seq: int) -> int | None:
-    """The last record not behind a moment; None: none. Time counts from the shutdown at ``first_seq``."""
+    """The last record not after a moment, or None. Time counts from the shutdown at ``first_seq``."""
     if moment.scale == "seq":
         return moment.value
     clock, found = SignalClock(), None
@@ -93,7 +91,7 @@ def seq_at_moment(history: History, moment: Moment, first_seq: int) -> int | Non
 
 
 class KnownState(NamedTuple):
-    """What an actor knows. ``failed``: it takes no further part."""
+    """``failed``: it takes no further part."""
 
     state: State
     failed: bool = False
@@ -104,9 +102,8 @@ def _known_states(system: System) -> dict[str, KnownState]:
 
 
 class Stopped(System):
-    """A system that continues from another one, and keeps its actors' states after one event.
-
-    ``at``: the event's place in the next step. ``known`` stays None if the step is shorter.
+    """Continues from another system, and keeps the actors' states after one event. ``at``: the event's place
+    in the next step. ``known`` stays None if the step is shorter.
     """
 
     def __init__(self, system: System, at: int) -> None:
@@ -122,7 +119,7 @@ class Stopped(System):
         return super()._recipients(event, *how)
 
 
-# --- an actor's state as rows --------------------------------------------------------------------
+# --- an actor's state as rows ---
 
 #: Suffixes of fields with a moment of the monotonic clock; other ``_ns`` are durations.
 MOMENT_SUFFIXES = (
@@ -131,7 +128,7 @@ MOMENT_SUFFIXES = (
     *("first_ns", "seen_ns", "down_ns", "switch_ns", "wake_ns", "unused_ns"),
 )
 
-#: Values that are a word each.
+#: Each is one word in a row.
 _WORDS: dict[type, Callable[[Any, Names], str]] = {
     Pod: lambda value, names: value.label,
     PlannedPod: lambda value, names: f"{names.of(value.uid)} {span_s(value.grace_seconds)}",
@@ -142,9 +139,8 @@ _WORDS: dict[type, Callable[[Any, Names], str]] = {
 def state_rows(
     value: Any, names: Names, signal_ns: int | None, *, every: bool, path: str = ""
 ) -> Iterator[tuple[str, str]]:
-    """Path (``downs[main].phase``) and text of each field, in their order. ``every``: defaults too.
-
-    Moments count from a known signal. Pods have their names; a checklist shows open and ended pods.
+    """Path (``downs[main].phase``) and text of each field, in order. ``every``: defaults too. Moments count
+    from a known signal.
     """
 
     def inner(of: Any, path: str) -> Iterator[tuple[str, str]]:

@@ -1,7 +1,7 @@
 """Shutdowns as flat rows, to query a fleet's journals in SQL (docs/fleet.md).
 
-Each table has the node, the shutdown's id and its start, so that it is complete by itself. Durations are
-whole milliseconds, cut; moments within a shutdown count from its signal. An unrecorded value is None.
+Durations are whole milliseconds, cut; moments within a shutdown count from its signal. An unrecorded value is
+None.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Type = Literal["text", "int", "bool", "time"]
 
 
 class Row(NamedTuple):
-    """``record`` is the shutdown or outage, ``it`` the row's subject, ``pod`` the subject's pod."""
+    """``record``: the shutdown or outage; ``it``: the row's subject; ``pod``: the subject's pod."""
 
     record: Any
     it: Any
@@ -30,10 +30,10 @@ class Row(NamedTuple):
 
 
 class Column:
-    """One column. ``value``: where a `Row` has it, if not in the field of this name.
+    """``value``: where a `Row` has it, if not in the field of this name.
 
-    Of a list an ``int`` is its length. Of a time an ``int`` is whole milliseconds, so that sums over a fleet
-    are the same in every database, and a ``bool`` means that there is one.
+    A list's ``int`` is its length. A time's ``int`` is whole milliseconds, so that sums are the same in every
+    database; its ``bool`` means that there is one.
     """
 
     def __init__(self, name: str, type: Type, text: str, value: str | Callable[[Row], Any] = "") -> None:
@@ -56,7 +56,7 @@ class Column:
 
 
 class Table(NamedTuple):
-    """``subjects`` are what it has a row for."""
+    """It has a row for each of ``subjects``."""
 
     name: str
     text: str
@@ -64,7 +64,7 @@ class Table(NamedTuple):
     columns: tuple[Column, ...]
 
     def rows(self, record: Any) -> Iterable[tuple[Any, ...]]:
-        """This shutdown's, or outage's, rows, in the order of its record."""
+        """In the order of the record."""
         for row in self.subjects(record):
             yield tuple(column.value(row) for column in self.columns)
 
@@ -115,7 +115,7 @@ def _key(kind: str, started: str) -> tuple[Column, ...]:
     )
 
 
-# --- what is in each table ---------------------------------------------------------------------
+# --- the columns ---
 
 KEY = _key("shutdown", "the signal, by the wall clock")
 
@@ -180,7 +180,7 @@ POD_KEY = (
     ),
 )
 
-# The plan's grace is beside the spec's: after a kill their difference is the first question.
+# After a kill the difference between the plan's and the spec's grace is the first question.
 POD = (
     *POD_KEY,
     Column("priority", "int", "the pod's, if it has one"),
@@ -254,7 +254,7 @@ TABLES: tuple[Table, ...] = (
 )
 
 
-# --- outages -----------------------------------------------------------------------------------
+# --- outages ---
 
 OUTAGE_KEY = _key("outage", "it was suspected, by the wall clock")
 

@@ -1,6 +1,6 @@
-"""A shutdown as one line a record: when, who, which pod, and what, in words.
+"""A shutdown as one line for each record.
 
-Without execution, so on any readable journal: a type of another version shows its tag and its data.
+Nothing is executed, so any readable journal will do: another version's type shows its tag and its data.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from ebbtide.events.outage_events import LastBootStated
 from ebbtide.events.reader import Batch
 from ebbtide.events.segment import Header
 
-# Between boots only the wall clock is left; outside a shutdown the segment's anchor counts.
+# Between boots only the wall clock counts; outside a shutdown the segment's anchor.
 
 
 class When(NamedTuple):
-    """``since_ns`` is None outside a shutdown."""
+    """``since_ns`` None: outside a shutdown."""
 
     since_ns: int | None
     wall_ns: int
@@ -35,15 +35,12 @@ class Signal(NamedTuple):
     boot_id: str
 
     def since_ns(self, header: Header, raw: codec.RawRecord) -> int:
-        """From here to another record."""
         if header.identity.boot_id != self.boot_id:
             return raw.wall_ns - self.raw.wall_ns
         return raw.mono_ns - self.raw.mono_ns
 
 
 class SignalClock:
-    """Counts from the first record of the current record's shutdown."""
-
     def __init__(self) -> None:
         #: Of the last record's shutdown; None outside.
         self.signal: Signal | None = None
@@ -63,21 +60,19 @@ MomentScale = Literal["seq", "since_ns", "wall_ns"]
 
 
 class Moment(NamedTuple):
-    """A place in a journal: a record's number, nanoseconds since the signal, or since 1970 UTC."""
+    """A record's number, nanoseconds since the signal, or since 1970 UTC."""
 
     scale: MomentScale
     value: int
 
     def of(self, line: Line) -> int:
-        """The line's place on the same scale."""
         place: int = getattr(line, self.scale)
         return place
 
 
 class LineFilter(NamedTuple):
-    """``actor``: a full name, with its subject or without, or a short one; ``pod``: any of a pod's names.
-
-    ``since`` and ``until`` are inclusive. Without ``all`` only the lines for people.
+    """``actor``: as in `is_actor`; ``pod``: any of a pod's names. ``since`` and ``until`` are inclusive.
+    Without ``all`` only the lines for people.
     """
 
     actor: str = ""
@@ -102,7 +97,7 @@ ALL_LINES = LineFilter()
 
 
 def is_actor(wanted: str, actor: str, short: str) -> bool:
-    """``HookActor`` and ``hook`` name all of them, ``HookActor:UID`` one."""
+    """``HookActor`` and ``hook`` name all, ``HookActor:UID`` one."""
     name = actor.partition(":")[0]
     return wanted in (actor, name, short, name.removesuffix("Actor"), name.removesuffix("Actor").lower())
 
@@ -115,7 +110,7 @@ LineKind = Literal["fact", "decision", "order", "mark", "unknown"]
 
 SHORT_NAMES = {"ConfigReconciler": "config", "NodeStatusActor": "node"}
 
-#: Fields with an order's key.
+#: Of an order's key.
 _KEYS = ("key", "target")
 
 #: Its UID is the Node's.
@@ -123,11 +118,11 @@ _OF_NO_POD = ("NodeRead",)
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One record as text. ``since_ns`` counts from the signal, ``wall_ns`` from the signal's wall time.
+    """One record as text. ``since_ns``: since the signal. ``wall_ns``: the signal's wall time and this.
 
-    ``actor`` is the record's own (``HookActor:UID``). ``pod`` is namespace/name, or the UID of a pod without
-    an introduction; empty for a line about no single pod. ``level`` counts as in sd-daemon(3). ``data`` is
-    the payload as plain values.
+    ``actor``: as recorded (``HookActor:UID``). ``pod``: namespace/name, or the UID of a pod without a known
+    name; empty for a line about no single pod. ``level``: as in sd-daemon(3). ``data``: the payload as plain
+    values.
     """
 
     seq: int
@@ -159,32 +154,30 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def timeline(batches: Iterable[Batch], episode: int, wanted: LineFilter = ALL_LINES) -> Iterator[Line]:
-    """The lines of the shutdown whose first record has this number; ``batches`` begin before it."""
+    """``episode``: the number of the shutdown's first record; ``batches`` begin before it."""
     timeline_lines = Timeline(episode, wanted)
     for batch in batches:
         yield from timeline_lines.lines(batch)
 
 
 class Timeline:
-    """The same for a growing journal. ``episode`` 0: none has begun, so it only learns names."""
+    """For a growing journal. ``episode`` 0: none has begun, so it only learns names."""
 
     def __init__(self, episode: int, wanted: LineFilter = ALL_LINES) -> None:
         self.names = Names()
         self.episode, self._wanted = episode, wanted
         self._clock = SignalClock()
-        #: The episode of the last record with one.
         self._last = 0
 
     def lines(self, batch: Batch) -> Iterator[Line]:
         for raw in batch.records:
             self._last = raw.episode or self._last
             if raw.tag == LastBootStated.__name__ and not raw.episode and self._last == self.episode:
-                # A report about the outage, after its end.
+                # It reports on the outage, after its end.
                 raw = raw._replace(episode=self.episode)
             inside = bool(self.episode) and self.episode in (raw.episode, raw.seq)
             event = None
             if inside or raw.tag in codec.NAMING_EVENTS:
-                # For unknown types and bad payloads show the data.
                 with suppress(codec.UnknownType, codec.BadPayload):
                     event = codec.decode_event(raw.tag, raw.payload)
             if event is not None:
@@ -196,7 +189,7 @@ class Timeline:
 
     @property
     def knows_pod(self) -> bool:
-        """Whether an event has introduced the wanted pod; true without one."""
+        """An event has named the wanted pod; true without one."""
         pod = self._wanted.pod
         return not pod or any(is_pod(pod, uid, label) for uid, label in self.names.labels.items())
 
@@ -233,7 +226,6 @@ class Timeline:
 
 
 def kind_of(tag: str) -> LineKind:
-    """The kind of event behind a type tag."""
     known = TYPES.get(tag)
     if known is None:
         return "unknown"
@@ -242,19 +234,19 @@ def kind_of(tag: str) -> LineKind:
 
 
 def short_name(actor: str) -> str:
-    """``logind``, ``wave``, ``hook``: the actor without its subject, for a narrow column."""
+    """``logind``, ``wave``, ``hook``: without the subject."""
     name = actor.partition(":")[0]
     return SHORT_NAMES.get(name) or name.removesuffix("Actor").lower()
 
 
 def actor_name(label: str, names: Names) -> str:
-    """``hook:shop/web-0``, ``wave:0``, ``logind``: an actor as people write it."""
+    """``hook:shop/web-0``, ``wave:0``, ``logind``."""
     subject = label.partition(":")[2]
     return f"{short_name(label)}:{names.of(subject)}" if subject else short_name(label)
 
 
 def one_line(data: Any, names: Names) -> str:
-    """Plain values in one line, with pods' names in place of UIDs."""
+    """With pods' names in place of UIDs."""
     if not isinstance(data, dict):
         return _value(data, names)
     return " ".join(f"{name}={_value(value, names)}" for name, value in data.items())
@@ -278,25 +270,21 @@ def named(text: str, names: Names) -> str:
 
 
 def _subject(raw: codec.RawRecord, event: Event | None) -> tuple[str, str]:
-    """UID and container of a record: the event's, those in its order's key, its actor's."""
+    """UID and container: the event's, else the order key's, else the actor's."""
     uid = "" if event is None or raw.tag in _OF_NO_POD else event.pod_uid
     container = str(getattr(event, "container", ""))
     for name in _KEYS:
         if not uid and raw.tag not in _OF_NO_POD:
             key = parse_order_key(str(getattr(event, name, "")))
             uid, container = key.subject, container or key.part
-    # A pod's actor decides about no other pod, but its orders' outcomes come from an edge.
+    # A pod's actor decides about its own pod only.
     if not uid and raw.actor.startswith("HookActor:"):
         uid = raw.actor.partition(":")[2]
     return uid, container
 
 
-# One pod's story: the same lines as sentences, without columns and actors. A type without a sentence uses the
-# line's text.
-
-
 def sentence(line: Line) -> str:
-    """A line about a pod, as a sentence with the pod as its subject."""
+    """With the pod as its subject. A type without a sentence uses the line's text."""
     text, kind = line.text, TYPES.get(line.type)
     if kind is not None:
         with suppress(msgspec.ValidationError):  # another version's fields

@@ -1,4 +1,4 @@
-"""Is a whole journal a function of its facts? One pass, in whole steps, in the memory of a step.
+"""Is a whole journal a function of its facts? One pass, in the memory of a step.
 
 This proves a consistent journal, not its author. A `NotedHead`, kept elsewhere, proves the journal up to its
 record.
@@ -14,22 +14,19 @@ from ebbtide.events.reader import History
 from ebbtide.events.recovery import Verdict
 from ebbtide.replay.replayer import Divergence, Replayer
 
-#: Such a journal has unreadable records, so their agreement is unknown.
+#: Such a journal has unreadable records.
 HIDES = ("corrupt", "incompatible")
 
 
-#: ``there``: the journal has that record with that hash, so all up to it is unchanged. ``other``: another
-#: record is in its place, or none. ``gone``: the journal begins behind it, as after retention.
+#: ``there``: that record has that hash, so all up to it is unchanged. ``other``: another record is in its
+#: place, or none. ``gone``: the journal begins after it, as after retention.
 HeadState = Literal["there", "other", "gone"]
 
 _HASH_DIGITS, _TRACE_DIGITS = 64, 32
 
 
 class NotedHead(NamedTuple):
-    """A record noted outside of the journal: by its chain hash, or by its shutdown's trace id.
-
-    ``seq`` 0: without the number. ``digits`` are hexadecimal.
-    """
+    """A record's chain hash, or its shutdown's trace id, in hexadecimal ``digits``. ``seq`` 0: no number."""
 
     seq: int
     digits: str
@@ -46,7 +43,7 @@ class NotedHead(NamedTuple):
     def state(self, found_seq: int, verdict: Verdict) -> HeadState:
         if found_seq:
             return "there"
-        # Without its number it may be missing, or have been before the begin.
+        # A hash without a number may be from before the begin.
         begins_later = verdict.first_seq > (self.seq or 1)
         return "gone" if begins_later else "other"
 
@@ -64,10 +61,8 @@ def parse_head(text: str) -> NotedHead:
 
 
 class Verification(NamedTuple):
-    """``events`` were executed, of ``episodes`` shutdowns.
-
-    ``failure``: why re-execution stopped at the undecodable record ``stopped_seq``; ``verdict``: of the
-    journal's end. ``noted_seq``: the noted head's record, 0 for none.
+    """``events`` and ``episodes`` are numbers of executed ones. ``failure``: why re-execution stopped at
+    record ``stopped_seq``. ``noted_seq``: the noted head's record, 0 for none.
     """
 
     episodes: int
@@ -80,16 +75,15 @@ class Verification(NamedTuple):
 
     @property
     def identical(self) -> bool:
-        """Every decision as recorded, and every record readable. A torn tail never counted."""
+        """Every decision is as recorded, and every record readable. A torn tail does not count."""
         return self.divergence is None and self.failure is None and self.verdict.state not in HIDES
 
 
 def verify(history: History, only: int = 0, noted: NotedHead | None = None) -> Verification:
-    """Execute up to the first difference; read on for the verdict.
+    """Executes up to the first difference; reads on for the verdict.
 
-    ``only``: the number of the first record of one shutdown (0: all): a later divergence does not count.
-    ``noted``: the head to find. ``history`` needs this version's logics (`events.segment.LOGICS`), so that it
-    refuses another. Raises OSError.
+    ``only``: the first record of one shutdown (0: all): a divergence after it does not count. ``history``
+    needs this version's logics (`events.segment.LOGICS`), so that it refuses another. Raises OSError.
     """
     replayer = Replayer()
     episodes: dict[int, None] = {}

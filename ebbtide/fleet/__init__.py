@@ -1,5 +1,5 @@
-"""Journals of many nodes in any store, independent of the engine that reads them.
+"""Journals of many nodes in any store, read by any engine.
 
-`fleet_journals` plans and opens a journal by the names of its objects, `fleet_rows` makes its tables,
-`fleet_verbs` runs a verb on it. An unreadable journal is a row, and never a failed job.
+`fleet_journals` plans and opens journals, `fleet_rows` makes their tables, `fleet_verbs` runs a verb on them.
+An unreadable journal is a row, and never a failed job.
 """

@@ -1,7 +1,4 @@
-"""A fleet's journals as Arrow batches of tables, as Parquet files, and the plan of Spark's data source.
-
-An unreadable journal is a row of the table ``journals``.
-"""
+"""A fleet's journals as Arrow batches of tables, as Parquet files, and the plan of Spark's data source."""
 
 from __future__ import annotations
 
@@ -81,9 +78,9 @@ JOURNALS = Table(
     ),
 )
 ALL_TABLES = {table.name: table for table in (*tables.TABLES, *tables.OUTAGE_TABLES, JOURNALS)}
-#: By a row's subject: the table with one row a subject.
+#: By subject, the table with one row for each.
 LEDGERS = {"shutdown": tables.TABLES[0].name, "outage": tables.OUTAGE_TABLES[0].name}
-#: As for an unreadable input.
+#: The exit code of an unreadable input.
 UNREAD, UNREAD_CODE = "unread", 2
 #: Rows are missing.
 UNFORESEEN_CODE = 1
@@ -91,7 +88,8 @@ UNFORESEEN_CODE = 1
 Row = tuple[Any, ...]
 
 
-#: What a lake has beside: in its ledgers, and in `JOURNALS`. Another node may ship the same journal id.
+#: Only in a lake: in `JOURNALS` the fingerprint, in other tables the cluster. Another node may ship the same
+#: journal id.
 LAKE_COLUMN = Column("cluster", "text", "of its journal; empty: not shipped")
 FINGERPRINT_COLUMN = Column("fingerprint", "text", "a hash of its objects' names, sizes and times")
 
@@ -112,8 +110,8 @@ def subject_of(shape: pa.Schema) -> str:
 
 
 def table_batches(refs: Iterable[Ref], *, settled: bool = False) -> list[tuple[str, pa.RecordBatch]]:
-    """All tables in one pass. ``settled``: for a lake, finished shutdowns, whose rows never change; if one
-    table's rows fail, the shutdown is in no table.
+    """All tables in one pass. ``settled``: for a lake, only finished shutdowns, whose rows never change. If
+    one table's rows fail, such a shutdown is in no table.
     """
     return list(batched(_rows_of_all(refs, settled), lake=settled))
 
@@ -134,7 +132,7 @@ def _rows_of_all(refs: Iterable[Ref], settled: bool) -> Iterator[tuple[str, list
 def batched(
     found: Iterable[tuple[str, Sequence[Row]]], *, lake: bool = False
 ) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Rows by their table's name, in order, some thousands at a time."""
+    """Some thousands of a table at a time."""
     kept: dict[str, list[Row]] = {name: [] for name in ALL_TABLES}
     for name, rows in found:
         kept[name] += rows
@@ -160,9 +158,7 @@ ENDED = ("complete", "cancelled", "never-begun")
 
 
 def _settled(records: Iterable[EpisodeRecord], history: History) -> Iterator[EpisodeRecord]:
-    """Records that never change: with an end, or with later records behind them. The journal's next object
-    may complete the last one.
-    """
+    """Records with an end, or before later ones: the journal's next object may complete the last one."""
     last: ShutdownRecord | None = None
     for record in records:
         if last is not None:
@@ -203,7 +199,7 @@ def _rows(opened: Opened, settled: bool) -> Iterator[tuple[str, list[Row]]]:
                         made[table.name] = list(memory.watched(table.rows(record)))
                     except Exception as problem:
                         errors.setdefault(table.name, f"{table.name}: {error_text(problem)}")
-                # It is written once: missing rows would never follow.
+                # A lake takes a shutdown once: missing rows would never follow.
                 if len(made) == len(wanted) or not settled:
                     yield from made.items()
         except OF_THE_READER:
@@ -229,13 +225,13 @@ def _rows(opened: Opened, settled: bool) -> Iterator[tuple[str, list[Row]]]:
 
 
 def not_whole_text(row: Mapping[str, Any]) -> str:
-    """Why a journal is incomplete in the tables, or empty."""
+    """Why the tables lack a part of a journal, or empty."""
     said = [f"{row['state']}: {row['error'] or row['findings']}"] if row["exit_code"] else []
     said += [f"left out, without their begin on record: {row['left_out']}"] if row["left_out"] else []
     return f"{row['node'] or row['journal_id']} ({row['location']}): {'; '.join(said)}" if said else ""
 
 
-# --- Parquet files --------------------------------------------------------------------------------
+# --- Parquet files ---
 
 #: Fixed: the same rows are the same bytes.
 GROUP_ROWS = 20_000
@@ -245,7 +241,7 @@ class TableFile:
     """An empty table has its columns too."""
 
     def __init__(self, table: str, folder: Path) -> None:
-        from pyarrow.parquet import ParquetWriter  # late: only tables in files need it
+        from pyarrow.parquet import ParquetWriter
 
         self.count = 0
         self._shape = schema(table)
@@ -285,7 +281,7 @@ def write_files(
     return {name: file.count for name, file in files.items()}
 
 
-# --- the data source of Spark (`pyspark_ebbtide`): its options and its plan, without Spark --------
+# --- options and plan of Spark's data source (`pyspark_ebbtide`), without Spark ---
 
 
 MIB = 1 << 20
@@ -293,7 +289,7 @@ AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class Options(msgspec.Struct, frozen=True, rename="camel"):
-    """``path``: the argument of ``load``. ``partition_…``: a task's limits."""
+    """``path``: of ``load``. ``partition_…``: a task's limits."""
 
     path: str = ""
     table: str = LEDGERS["shutdown"]
@@ -320,7 +316,7 @@ def _known(kind: str, name: str, known: Iterable[str]) -> str:
 
 
 def parts(options: Options, nodes: Collection[str] | None = None, since_ns: int = 0) -> list[list[Ref]]:
-    """The journals of each task, by names alone: of ``nodes``, and written since ``since_ns``."""
+    """Each task's journals, by names alone: of ``nodes``, and written since ``since_ns``."""
 
     def may_hold_rows(ref: Ref) -> bool:
         # A plain folder may be any node's, copied at any time.

@@ -1,4 +1,4 @@
-"""A verb over all journals of a fleet: answers, the last one of each journal about the journal itself."""
+"""A verb over all journals of a fleet. Each journal's last answer is about the journal itself."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ DIVERGED, NOT_ASKED = "diverged", "not-asked"
 
 
 class Answer(Struct, frozen=True, kw_only=True):
-    """``state``: empty for a shutdown that was decided again. ``error``: why it, or the journal, was not used
-    or is incomplete.
+    """``state``: empty for a shutdown that was decided again. ``error``: why the shutdown or the journal was
+    not used, or is incomplete.
     """
 
     cluster: str = ""
@@ -47,14 +47,12 @@ AnswerT = TypeVar("AnswerT", bound=Answer)
 
 
 class Verb(NamedTuple, Generic[AnswerT]):
-    """``ask`` yields answers of type ``answer``, the last one about the journal."""
-
     answer: type[AnswerT]
     ask: Callable[[Journal], Iterator[AnswerT]]
 
 
 def ask_journals(verb: Verb[AnswerT], refs: Iterable[Ref]) -> list[AnswerT]:
-    """In order. An unreadable journal is an answer with an ``error``."""
+    """An unreadable journal is an answer with an ``error``."""
     return [answer for ref in refs for opened in open_journals(ref) for answer in _ask(opened, verb)]
 
 
@@ -64,7 +62,7 @@ def _ask(opened: Opened, verb: Verb[AnswerT]) -> list[AnswerT]:
         found.append(verb.answer(state=UNREAD, error=opened.error))
     if opened.sources:
         try:
-            # Keeps the answers before an error.
+            # `extend` keeps the answers before an error.
             found.extend(verb.ask(opened.journal()))
         except OF_THE_READER:
             raise
@@ -87,7 +85,7 @@ def _ask(opened: Opened, verb: Verb[AnswerT]) -> list[AnswerT]:
     ]
 
 
-# --- verify ------------------------------------------------------------------------------------
+# --- verify ---
 
 
 class Verified(Answer, frozen=True, kw_only=True):
@@ -98,7 +96,7 @@ class Verified(Answer, frozen=True, kw_only=True):
 
 
 def _verify(journal: Journal) -> Iterator[Verified]:
-    # Late: for each process of a pool only what its verb needs.
+    # Late: a process of a pool loads only what its verb needs.
     from ebbtide.replay.verify import verify
 
     found = verify(journal.history(logics=LOGICS))
@@ -120,11 +118,11 @@ def _verify(journal: Journal) -> Iterator[Verified]:
 VERIFY = Verb(Verified, _verify)
 
 
-# --- what-if -----------------------------------------------------------------------------------
+# --- what-if ---
 
 
 class PodDecided(NamedTuple):
-    """``change``: saved, lost, perhaps-saved, perhaps-lost. ``chance_percent``: that it happens."""
+    """``change``: saved, lost, perhaps-saved, perhaps-lost, with its chance."""
 
     workload: str
     pod: str
@@ -189,7 +187,7 @@ def _what_if(settings: Settings, journal: Journal) -> Iterator[Decided]:
     yield Decided(**_verdict(journal))
 
 
-# --- advice: evidence adds up ------------------------------------------------------------------
+# --- advice ---
 
 
 class Used(Answer, frozen=True, kw_only=True):
@@ -199,7 +197,7 @@ class Used(Answer, frozen=True, kw_only=True):
 
 
 def evidence_of(refs: Iterable[Ref], *, by_node: bool = False) -> tuple[dict[str, Evidence], list[Used]]:
-    """For `replay.advise.conclude`: the evidence by node, or all as ""; and an answer a journal."""
+    """For `replay.advise.conclude`: the evidence by node, or all as ""; and each journal's answer."""
     evidence: dict[str, Evidence] = {}
 
     def add_up(journal: Journal) -> Iterator[Used]:

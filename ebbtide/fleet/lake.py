@@ -1,8 +1,8 @@
 """A fleet's tables as a lake: Delta tables (delta-rs), by many writers, each row once.
 
-Rows are merged by journal, shutdown and place in the table, so a second writer or a killed ingest adds no row
-twice. ``shutdowns`` and ``outages`` are written after the other tables: they are the ledgers of complete
-subjects. ``journals`` is last: it has the journals that need not be read again.
+Rows are merged by journal, shutdown and place, so a second writer or a killed ingest adds no row twice.
+``shutdowns`` and ``outages`` come after the other tables: they list complete subjects. ``journals`` is last:
+it has the journals that need not be read again.
 """
 
 from __future__ import annotations
@@ -41,20 +41,19 @@ T = TypeVar("T")
 #: In this order: ledgers after their tables.
 _LAST = (*LEDGERS.values(), fleet_rows.JOURNALS.name)
 WRITTEN = (*(name for name in fleet_rows.ALL_TABLES if name not in _LAST), *_LAST)
-#: Its place among the rows of its shutdown, which may be alike.
+#: Its place among its shutdown's rows, which may be equal.
 ROW = "row"
 #: A node can ship another node's journal id, but not below its prefix.
 OF_JOURNAL = (fleet_rows.LAKE_COLUMN.name, "node", "journal_id")
 #: In one merge, which reads a whole table.
 ROWS_MAX = 200_000
 
-#: Of two writers the later one tries again, for a few seconds in all.
+#: The later of two writers tries again, for a few seconds in all.
 TRIES_MAX = 12
 AGAIN_SECONDS, AGAIN_SECONDS_MAX = 0.05, 1.0
-#: On S3 a commit is a put with If-None-Match. Without it the later of two writers would replace the other's
-#: commit.
+#: On S3 a commit is a put with If-None-Match. Without it a later writer would replace another's commit.
 CONDITIONAL_PUT = "aws_conditional_put"
-#: Its own is three minutes a request.
+#: The client's default is three minutes for each request.
 CLIENT_PATIENCE = {"max_retries": "5", "retry_timeout": "20s"}
 #: An ingest needs no right to delete, but delta-rs deletes old logs at a checkpoint.
 LOGS_STAY = PostCommitHookProperties(cleanup_expired_logs=False)
@@ -73,7 +72,7 @@ class Lake:
         if "://" in place:
             self._options = dict(CLIENT_PATIENCE)
         if "://" in place and not place.startswith("file:"):
-            # delta-rs keeps the whole body of an error, so a list and an object are asked for first.
+            # delta-rs keeps the whole body of an error: first ask for a list and an object by `answer_of`.
             next(listed(self._place), None)
             answer_of(self._place, ASKED_FIRST, self._look)
         if self._place.startswith(("s3://", "s3a://")):
@@ -86,7 +85,7 @@ class Lake:
     def new_of(self, refs: Sequence[Ref]) -> list[Ref]:
         """Journals with other objects than at their last reading, and damaged ones."""
         codes: dict[str, int] = defaultdict(int)
-        # Objects that share the first digits of their ids may be several journals.
+        # One `Ref` may have several journals.
         for fingerprint, code in self._read(
             fleet_rows.JOURNALS.name, (fleet_rows.FINGERPRINT_COLUMN.name, "exit_code")
         ):
@@ -94,7 +93,7 @@ class Lake:
         return [ref for ref in refs if codes.get(ref.fingerprint) != 0]
 
     def add(self, bins: Iterable[Sequence[tuple[str, pa.RecordBatch]]]) -> Iterator[Counter[str]]:
-        """The new rows of each table, counted, some bins of whole journals at a time. Raises StoreFailed."""
+        """Each table's number of new rows, for some bins of whole journals at a time. Raises StoreFailed."""
         for name in WRITTEN:
             self._tried(name, partial(self._table, name))
         kept: dict[str, list[pa.RecordBatch]] = defaultdict(list)
@@ -115,7 +114,7 @@ class Lake:
         known: dict[str, set[tuple[str, ...]]] = {name: set() for name in LEDGERS.values()}
         for subject, name in LEDGERS.items():
             if name in kept:
-                # A ledger grows for ever: only of these journals.
+                # Only of these journals: a ledger grows for ever.
                 ids = pc.unique(pa.Table.from_batches(kept[name])["journal_id"])
                 known[name].update(self._read(name, (*OF_JOURNAL, subject), ids))
         for name in WRITTEN:
@@ -123,7 +122,7 @@ class Lake:
                 continue
             data = pa.Table.from_batches(kept[name])
             if name == fleet_rows.JOURNALS.name:
-                # A folder that cannot be listed is no journal: its row would stay after its repair.
+                # A place that cannot be read is no journal: its row would stay after its repair.
                 data = data.filter(pc.greater(data["segments"], 0))
                 self._forget(data["journal_id"].to_pylist())
                 keys, changes = [*OF_JOURNAL], True
@@ -136,7 +135,7 @@ class Lake:
         return wrote
 
     def _forget(self, ids: Sequence[str]) -> None:
-        """Removes rows with eight digits of these ids. Raises StoreFailed.
+        """Removes rows with only eight digits of these ids. Raises StoreFailed.
 
         Before the new rows: after a kill in between, the next ingest reads these journals again.
         """
@@ -151,7 +150,7 @@ class Lake:
             self._tried(fleet_rows.JOURNALS.name, forgotten)
 
     def _merge(self, name: str, data: pa.Table, keys: Sequence[str], *, changes: bool) -> int:
-        """The number of new rows; ``changes``: also updates others. Raises StoreFailed."""
+        """Returns the number of new rows. ``changes``: also updates others. Raises StoreFailed."""
         same = " and ".join(f"t.{key} = s.{key}" for key in keys)
 
         def merged() -> int:
@@ -176,7 +175,7 @@ class Lake:
         return self._tried(name, merged)
 
     def _table(self, name: str) -> DeltaTable:
-        """Makes an absent one: each table exists with its columns, also an empty one."""
+        """Makes an absent one, with its columns."""
         place = f"{self._place}/{name}"
         if not DeltaTable.is_deltatable(place, self._options):
             shape = schema(name, lake=True)
@@ -192,7 +191,7 @@ class Lake:
         return DeltaTable(place, storage_options=self._options)
 
     def _tried(self, name: str, work: Callable[[], T]) -> T:
-        """Again where another writer was faster. Raises StoreFailed."""
+        """Again if another writer was faster. Raises StoreFailed."""
         place = f"{self._place}/{name}"
         again = AGAIN_SECONDS
         for tries in range(1, TRIES_MAX + 1):
@@ -206,14 +205,14 @@ class Lake:
                 time.sleep(again * random.random())
                 again = min(2 * again, AGAIN_SECONDS_MAX)
             except (DeltaError, OSError) as error:
-                # Waiting repairs none, and the commit may have succeeded.
+                # No second try: the commit may have succeeded.
                 raise StoreFailed(f"{place} could not be written: {in_a_line(error)}") from error
         raise AssertionError("unreachable")
 
     def _read(
         self, name: str, columns: Sequence[str], ids: pa.Array | None = None
     ) -> Iterator[tuple[Any, ...]]:
-        """Of these journals, or of all; none of an absent table. Raises StoreFailed."""
+        """Of these journals, or of all. Raises StoreFailed."""
         place = f"{self._place}/{name}"
         try:
             table = DeltaTable(place, storage_options=self._options)
@@ -228,7 +227,7 @@ class Lake:
 
 
 def _numbered(data: pa.Table, subject: str, known: set[tuple[str, ...]]) -> pa.Table:
-    """Rows that the ledger lacks, with their places."""
+    """Rows that are not in the ledger, with their places."""
     places, counts, wanted = list[int](), Counter[tuple[str, ...]](), list[bool]()
     for key in zip(*(data[each].to_pylist() for each in (*OF_JOURNAL, subject)), strict=True):
         wanted.append(key not in known)

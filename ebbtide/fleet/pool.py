@@ -1,6 +1,6 @@
-"""A fleet's journals, bin by bin, by a pool of processes on one machine or by the executors of Apache Spark.
+"""A fleet's journals, bin by bin, by a pool of processes or by the executors of Apache Spark.
 
-Answers arrive in order, so the result is the same for any number of processes. Only the plan grows with the
+Answers arrive in order, so the number of processes does not change the result. Only the plan grows with the
 fleet.
 """
 
@@ -31,18 +31,18 @@ from ebbtide.fleet.fleet_journals import HasBytesT, bins
 
 Answer = TypeVar("Answer")
 
-#: Some seconds of the slowest verb: no process is idle for long at the end, and sending it costs little.
+#: Some seconds of the slowest verb: no process is idle for long at the end, and a bin costs little to send.
 BIN_JOURNALS_MAX = 100
-#: Of small journals, whose rows may take forty times as much.
+#: Rows may take forty times as much.
 BIN_BYTES_MAX = 4 << 20
-#: In a small fleet a bin has fewer journals.
+#: A small fleet has smaller bins.
 BINS_A_PROCESS_MIN = 4
 #: For each process.
 BINS_UNDER_WAY = 2
 
 
 class WorkerLost(Exception):
-    """One line with its cure."""
+    """In one line, with the cure."""
 
 
 def processors() -> int:
@@ -53,7 +53,7 @@ def processors() -> int:
 def over_bins(
     work: Callable[[Sequence[HasBytesT]], Answer], refs: Sequence[HasBytesT], jobs: int
 ) -> Iterator[tuple[int, Answer]]:
-    """The number of refs of each bin and the answer of ``work``, in order. Both are pickled.
+    """Each bin's number of refs, and its answer. ``work`` and answers are pickled.
 
     One job begins no process. Closing the iterator, or Ctrl-C, ends the workers at once: they only read.
     Raises WorkerLost, and the errors of ``work``.
@@ -91,7 +91,7 @@ def in_order(
     parts: Iterable[Sequence[HasBytesT]],
     jobs: Callable[[], int],
 ) -> Iterator[tuple[int, Answer]]:
-    """The number of refs of each part and its answer. ``jobs`` may grow. Raises a part's error."""
+    """Each part's number of refs, and its answer. ``jobs`` may grow. Raises a part's error."""
     waiting = iter(parts)
     under_way: deque[tuple[int, Future[Answer]]] = deque()
 
@@ -108,29 +108,29 @@ def in_order(
 
 
 def _begin_worker() -> None:
-    # Ctrl-C reaches every process of the terminal: the command itself ends its workers.
+    # Ctrl-C reaches every process of the terminal, but the command ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def end_with_parent() -> None:
-        # A worker holds its end of the pipe open: without this it would wait for a killed parent for ever.
+        # A worker holds the pipe open itself, so it would wait for a killed parent for ever.
         if (parent := parent_process()) is not None:
             parent.join()
             os._exit(1)
 
     Thread(target=end_with_parent, daemon=True).start()
-    # The collector need not look at imported modules.
+    # Imported modules need no garbage collection.
     gc.freeze()
 
 
-# --- on the executors of Apache Spark -------------------------------------------------------------
+# --- on the executors of Apache Spark ---
 
-#: The oldest one for Spark 4.
+#: Spark 4 needs it.
 JAVA_MIN = 17
 JAVA_SECONDS_MAX = 60
-#: A master accepts a connection, and answers a registration, within a second. Spark itself tries three times
-#: in a minute, and may then hang.
+#: A master accepts a connection, and answers a registration, within a second. Spark tries three times in a
+#: minute, and may then hang.
 CONNECT_SECONDS_MAX, ANSWER_SECONDS_MAX = 5, 15
-#: Of a standalone cluster; several masters are separated by commas.
+#: A standalone cluster; commas separate its masters.
 STANDALONE = "spark://"
 #: One waits for each bin under way: two for each of 512 cores. With more cores the driver is the limit.
 THREADS_MAX = 1024
@@ -153,10 +153,8 @@ def java_missing() -> str:
 
 @cache
 def context() -> Any:
-    """A SparkContext by Spark's own configuration (spark-submit's, PYSPARK_SUBMIT_ARGS, SPARK_CONF_DIR).
-    Raises WorkerLost.
-
-    One for the whole command: a driver in the cluster cannot begin a second one.
+    """A SparkContext by Spark's own configuration (spark-submit's, PYSPARK_SUBMIT_ARGS, SPARK_CONF_DIR). A
+    driver in the cluster cannot begin a second one. Raises WorkerLost.
     """
     from py4j.protocol import Py4JError
     from pyspark import SparkConf, SparkContext
@@ -207,7 +205,7 @@ def _reach(master: str) -> None:
 
 
 def _give_up(gateway: Any, silent: list[str]) -> None:
-    """End Spark's own JVM, which ends the call that waits for it. The one of spark-submit ends by itself."""
+    """End our JVM, and so the call that waits for it. spark-submit ends its own JVM."""
     process = getattr(gateway, "proc", None)
     if process is not None:
         silent.append("")
@@ -217,8 +215,8 @@ def _give_up(gateway: Any, silent: list[str]) -> None:
 def over_spark(
     spark: Any, work: Callable[[Sequence[HasBytesT]], Answer], refs: Sequence[HasBytesT]
 ) -> Iterator[tuple[int, Answer]]:
-    """As `over_bins`. A bin is a job of one task: Spark chooses its place, and runs it again if an executor
-    is lost. Raises WorkerLost.
+    """As `over_bins`. A bin is a job of one task, which Spark runs again if an executor is lost. Raises
+    WorkerLost.
     """
     from py4j.protocol import Py4JError
 
@@ -228,7 +226,7 @@ def over_spark(
 
     pool = ThreadPoolExecutor(THREADS_MAX)
     try:
-        # Executors come and go: ask for the present cores.
+        # Executors come and go: count their cores each time.
         yield from in_order(
             lambda part: pool.submit(ask, part),
             parts_for(refs, spark.defaultParallelism),
@@ -246,8 +244,8 @@ def _task(work: Callable[[Sequence[HasBytesT]], Answer], part: Sequence[HasBytes
 
 
 def forget_archives() -> None:
-    """Spark before 4.2 begins a task with `importlib.invalidate_caches` (SPARK-54744). Python 3.11 then reads
-    the directory of each archive again (gh-103200): a fifth of a second for ``pyspark.zip``.
+    """Spark before 4.2 begins a task with `importlib.invalidate_caches` (SPARK-54744). Then Python 3.11 reads
+    each archive's directory again (gh-103200): 0.2 s for ``pyspark.zip``.
     """
     for path, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimporter):

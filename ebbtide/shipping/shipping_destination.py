@@ -1,6 +1,4 @@
-"""Where segments go and their names there; which are closed, which the store has, and what retention keeps.
-Without a client of a store.
-"""
+"""Segments' names in a store; which are closed, which the store has, and which retention keeps."""
 
 from __future__ import annotations
 
@@ -30,8 +28,6 @@ class BadStore(ValueError):
 
 
 class Store(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """``cluster`` is part of each name."""
-
     url: str = ""
     cluster: str = ""
     redact: bool = False
@@ -80,16 +76,15 @@ def node_prefix(cluster: str, node: str) -> str:
 
 
 def object_key(cluster: str, node: str, journal_id: bytes, name: str, sha256: str, redacted: bool) -> str:
-    """Below the store's prefix, of the segment ``name`` (``NNNNNNNNNN-JJJJJJJJ.ebj``) with this hash."""
+    """Below the store's prefix. ``name``: the segment's (``NNNNNNNNNN-JJJJJJJJ.ebj``)."""
     ending = ".redacted.ebj" if redacted else ".ebj"
     stem = name.removesuffix(".ebj")
     return f"{node_prefix(cluster, node)}/journal={journal_id.hex()}/{stem}-{sha256}{ending}"
 
 
 def closed_segments(sources: Sequence[Source]) -> list[Segment]:
-    """All before the last one, of every journal in these locations, oldest first. Raises OSError.
-
-    They are durable: the writer syncs one before it begins the next, or carries over the missing records.
+    """All before the last one, of every journal in these locations, oldest first. They are durable: the
+    writer syncs one before it begins the next, or carries over the missing records. Raises OSError.
     """
     found = find_segments(sources)
     last = max((segment.number for segment in found if segment.header is not None), default=0)
@@ -99,7 +94,7 @@ def closed_segments(sources: Sequence[Source]) -> list[Segment]:
     return sorted((each for each in segments if each.number < last), key=lambda each: each.number)
 
 
-# --- the cursor --------------------------------------------------------------------------------
+# --- the cursor ---
 
 FILE_NAME, LOCK_NAME = "shipped.json", "shipped.lock"
 FORMAT = 1
@@ -107,7 +102,7 @@ FORMAT = 1
 CURSOR_BYTES_MAX = 4 * 1024 * 1024
 
 #: ``stored``: the store verified the checksum. ``present``: the name was taken, the content not verified.
-#: ``unfit``: too large, or it cannot be redacted; it stays here.
+#: ``unfit``: it is too large, or cannot be redacted, and is never sent.
 Outcome = Literal["stored", "present", "unfit"]
 
 
@@ -121,8 +116,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Shipped(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The cursor saves requests, and proves nothing. ``reason``: why the store did not take the last segment,
-    or empty.
+    """The cursor, which only saves requests. ``reason``: why the store did not take the last segment, or
+    empty.
     """
 
     store: str
@@ -136,7 +131,7 @@ class Shipped(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def load_shipped(directory: str | os.PathLike[str], store: Store) -> Shipped:
-    """Without a cursor for this store every segment is offered again. Raises nothing."""
+    """Empty without a cursor for this store: every segment is offered again."""
     with suppress(OSError, ValueError, RecursionError):
         data = read_own(Path(directory) / FILE_NAME, CURSOR_BYTES_MAX + 1)
         found = msgspec.json.decode(data, type=Shipped)
@@ -146,7 +141,7 @@ def load_shipped(directory: str | os.PathLike[str], store: Store) -> Shipped:
 
 
 def load_shipped_first(directories: Sequence[str | os.PathLike[str]], store: Store) -> Shipped:
-    """The newest: the journal may have moved and returned."""
+    """The newest: a journal may have moved and returned."""
     return max((load_shipped(each, store) for each in directories), key=lambda each: each.wall_ns)
 
 
@@ -157,8 +152,8 @@ def save_shipped(directory: str | os.PathLike[str], shipped: Shipped) -> None:
 
 
 class Backlog(NamedTuple):
-    """``names``: closed segments without an entry. ``keep_from_seq``: the present journal's first record in
-    one of them, else in its last segment.
+    """``names``: closed segments without an entry. ``keep_from_seq``: the journal's first record in one of
+    them, else in its last segment.
     """
 
     names: frozenset[str]

@@ -1,7 +1,6 @@
 """Shipping in the daemon: starts a follower when a segment may have been closed.
 
-A shutdown kills it, and none starts before its end. That is safe: half a request is no object, and the cursor
-only saves requests.
+A shutdown kills the follower, which is safe (`store_sink`).
 """
 
 from __future__ import annotations
@@ -34,18 +33,18 @@ class ShippingEdge(SideProcess):
         self._store, self._locations = store, tuple(locations)
         self._sources = [DirectorySource(path, own=True) for path in locations]
         self._journal_id, self._in_shutdown = journal_id, in_shutdown
-        #: No shutdown is open. Unset at the start.
+        #: No shutdown is open.
         self._free = trio.Event()
         self._said = ""
-        #: At retention's last look not known to be in the store; the number that it has removed.
+        #: Not known to be in the store at retention's last look; and how many of these it has removed.
         self._unshipped: frozenset[str] = frozenset()
         self._lost = 0
         self._state: ShippingState | None = None
 
     def see(self, records: Sequence[Record]) -> None:
-        """After each step, without its records: a start may find a shutdown."""
+        """Does not read the records: a start may find an open shutdown."""
         if self._in_shutdown():
-            # A stop would let a request in a thread go on.
+            # After a stop a request in a thread would go on.
             self._kill()
             if self._free.is_set():
                 self._free = trio.Event()
@@ -54,7 +53,7 @@ class ShippingEdge(SideProcess):
             self.want()
 
     def last_state(self) -> ShippingState | None:
-        """By the last report, or None."""
+        """By the last report."""
         return None if self._state is None else replace(self._state, lost=self._lost)
 
     def backlog(self) -> Backlog:
@@ -66,7 +65,7 @@ class ShippingEdge(SideProcess):
         self._unshipped = found.names
 
     def removed(self, name: str) -> None:
-        """By retention: log and count an unshipped segment."""
+        """By retention."""
         if name in self._unshipped:
             self._lost += 1
             self._tell(4, f"shipping: {name} was removed before the store confirmed it")
@@ -88,7 +87,7 @@ class ShippingEdge(SideProcess):
 
     def _reported(self, report: Report) -> None:
         self._state = report.shipping or self._state
-        # Every process finds the same problem again: log it once.
+        # Every new process finds the same problem: log it once.
         if report.text and report.text != self._said:
             self._said = report.text
             self._tell(report.level, report.text)

@@ -1,4 +1,4 @@
-"""Closed segments to an object store (`obstore`), oldest first: each is offered until its name is taken.
+"""Closed segments to an object store (`obstore`), oldest first, until each one's name is taken.
 
 The process may be killed at any moment: half a request is no object, and the cursor only saves requests.
 """
@@ -34,7 +34,7 @@ from ebbtide.shipping.shipping_destination import (
     object_key,
 )
 
-# --- the client -----------------------------------------------------------------------------------
+# --- the client ---
 
 #: The largest segment then needs half a mebibyte a second.
 PUT_SECONDS_MAX = 120.0
@@ -46,11 +46,11 @@ _CODE = re.compile(r"<Code>([A-Za-z]{1,64})</Code>")
 
 
 class Stored(NamedTuple):
-    """On S3 with a verified SHA-256."""
+    """S3 has verified the SHA-256."""
 
 
 class Present(NamedTuple):
-    """The name was taken. The content was not verified."""
+    """The name was taken; the content is not verified."""
 
 
 Answer = Stored | Present | Again | Rejected | Refused
@@ -78,14 +78,14 @@ OTHER_CURE = "see the store's log, and shipping.url"
 
 
 def answer_of_error(text: str, *, exists: bool) -> Answer:
-    """``text``: the client's error, the only place of a status code. ``exists``: the client took it for
-    "already there".
+    """``text``: the client's error, which alone has the status code. ``exists``: the client says "already
+    there".
     """
     status = int(found[1]) if (found := _STATUS.search(text)) else 0
     code = found[1] if (found := _CODE.search(text)) else ""
     reason = _reason(text, status, code)
     if not status:
-        # A folder has none. A server without one may have taken it.
+        # A folder has none. A server that did not answer may have taken it.
         return Present() if exists else Again(reason)
     if status == PRESENT or (status == CONFLICT and "BlobAlreadyExists" in text):
         return Present()
@@ -103,7 +103,7 @@ def _reason(text: str, status: int, code: str) -> str:
     if "ETag" in text:
         return "the answer is not an object store's: is this the right endpoint?"
     line = " ".join(text.partition("Debug source")[0].split())
-    # The system's reason is behind our URL.
+    # The system's reason comes after our URL.
     line = re.sub(r"Error performing PUT \S+ in \S+ - ", "", line)
     return "".join(each if each.isprintable() else "\ufffd" for each in line)[:REASON_CHARACTERS_MAX]
 
@@ -144,14 +144,14 @@ class ObjectStore:
     def put(self, key: str, data: bytes) -> Answer:
         """Blocks until the answer or the deadline. Raises nothing."""
         try:
-            # One request: no part can be left behind.
+            # In one request: no part is left behind.
             self._put(self._store, key, data, mode="create", use_multipart=False)
         except Exception as error:
             return answer_of_error(str(error), exists=isinstance(error, self._exists))
         return Stored()
 
 
-#: After the daemon's end only a smaller segment is begun. A shutdown of a hundred pods has a tenth.
+#: After the daemon's end no larger segment is begun. A shutdown of a hundred pods has a tenth of it.
 LAST_BYTES_MAX = 1024 * 1024
 #: The process has a memory limit.
 SEGMENT_BYTES_MAX = 64 * 1024 * 1024
@@ -191,8 +191,6 @@ class Unfit(Exception):
 
 
 class Cargo(NamedTuple):
-    """A segment's name in the store, and its bytes."""
-
     key: str
     data: bytes
     sha256: str
@@ -215,7 +213,7 @@ def cargo_of(segment: Segment, store: Store) -> Cargo:
 
 
 def _redacted(segment: Segment) -> tuple[str, bytes, bytes]:
-    """With pseudonyms of its own: the same bytes each time."""
+    """With its own pseudonyms, so that each try has the same bytes."""
     # Late: they import the whole core.
     from ebbtide.events.reader import History
     from ebbtide.events.segment import parse_header
@@ -226,7 +224,7 @@ def _redacted(segment: Segment) -> tuple[str, bytes, bytes]:
         pieces = list(redact(history, Pseudonyms()))
     except OSError:
         raise
-    # Any error, MemoryError too: one segment must not stop all later ones.
+    # Also MemoryError: one segment must not stop all later ones.
     except Exception as error:
         raise Unfit(str(error) or type(error).__name__) from error
     # A damaged segment's copy would end at the damage and look whole.
@@ -239,7 +237,7 @@ def _redacted(segment: Segment) -> tuple[str, bytes, bytes]:
 
 
 def look(sources: Sequence[Source], shipped: Shipped) -> tuple[Shipped, list[Segment]]:
-    """The cursor without removed segments, and the closed segments without an entry, oldest first. Raises
+    """The cursor without removed segments, and the closed segments that it lacks, oldest first. Raises
     OSError.
     """
     segments = closed_segments(sources)
@@ -263,7 +261,7 @@ def state_of(shipped: Shipped, left: Sequence[Segment], reason: str) -> Shipping
 class StoreSink(Sink):
     """``keep`` writes the cursor, and may raise OSError."""
 
-    #: After each segment: a killed process offers none again.
+    #: After each segment: after a kill none is offered again.
     save_seconds = 0.0
     idle_seconds = 0.0
 
@@ -280,7 +278,7 @@ class StoreSink(Sink):
         self.sources, self._store, self._putter, self._daemon = sources, store, putter, daemon
         self._keep = keep
         self.shipped = found
-        #: Without an entry, oldest first; those that this process does not offer again, with the reason.
+        #: Without an entry, oldest first; and segments that this process gave up, with the reason.
         self._open: list[Segment] = []
         self._passed_over: dict[str, str] = {}
 
@@ -289,7 +287,7 @@ class StoreSink(Sink):
         return next(iter(self._passed_over.values()), "")
 
     def read(self) -> list[Segment]:
-        """The oldest one: each is saved before the next begins."""
+        """Only the oldest: each is saved before the next begins."""
         self.shipped, self._open = look(self.sources, self.shipped)
         self._report()
         return [each for each in self._open if each.name not in self._passed_over][:1]

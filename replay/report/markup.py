@@ -1,7 +1,4 @@
-"""Safe HTML: everything but `Markup` is text, and is escaped.
-
-A pod may have any name, and a process any last words. The one way to make an element escapes.
-"""
+"""Safe HTML: pods and processes may have any text, so every value but `Markup` is escaped."""
 
 from __future__ import annotations
 
@@ -13,37 +10,37 @@ from ebbtide.events.record.format import visible
 from ebbtide.events.record.shutdown_record import SIGNS
 from ebbtide.events.units import span
 
-#: Elements without an end.
+#: Elements without an end tag.
 VOID_ELEMENTS = ("col", "br", "wbr")
 
 NS_PER_US = 1000
 
-#: A table with more rows scrolls in a frame of its own.
+#: A longer table scrolls in its own frame.
 ROWS_MAX = 30
 
-#: A cell of at most so many characters is never broken into lines.
+#: So short a cell stays on one line.
 SHORT_MAX = 14
 
 
 class Markup(str):
-    """Text that is HTML already."""
+    """Text that is HTML."""
 
     __slots__ = ()
 
 
 def escaped(value: object) -> Markup:
-    """Escaped, with control characters and marks of direction spelt out."""
+    """With control characters and marks of direction spelt out."""
     return value if isinstance(value, Markup) else Markup(escape(visible(str(value))))
 
 
 def tag(name: str, *children: object, **attributes: object) -> Markup:
-    """An element. ``class_`` is ``class``, ``data_x`` is ``data-x``; None and False leave one out."""
+    """``class_`` is ``class``, ``data_x`` is ``data-x``; None and False leave an attribute out."""
     opened = name
     for key, value in attributes.items():
         if value is not None and value is not False:
             key = key.rstrip("_").replace("_", "-")
             opened += f" {key}" if value is True else f' {key}="{escaped(value)}"'
-    # A void element with an end tag is a parse error, and a browser makes a second one of ``</br>``.
+    # A void element with an end tag is a parse error: a browser makes ``</br>`` a second one.
     if name in VOID_ELEMENTS:
         return Markup(f"<{opened}>")
     return Markup(f"<{opened}>{''.join(map(escaped, children))}</{name}>")
@@ -54,10 +51,7 @@ def join(*parts: Markup) -> Markup:
 
 
 def table(caption: str, headings: tuple[str, ...], rows: Sequence[tuple[object, ...]]) -> Markup:
-    """A captioned table in a frame that scrolls by itself if it is too wide.
-
-    A row's first cell names it. Each carries its heading, for a narrow screen that shows rows as blocks.
-    """
+    """A row's first cell names it. Each cell has its heading: narrow screens show rows as blocks."""
     head = tag("thead", tag("tr", *(tag("th", each, scope="col") for each in headings)))
     body = []
     for first, *others in rows:
@@ -67,7 +61,7 @@ def table(caption: str, headings: tuple[str, ...], rows: Sequence[tuple[object, 
             short = "short" if len(shown) <= SHORT_MAX else None
             cells.append(tag("td", value, class_=short, data_l=heading))
         body.append(tag("tr", *cells))
-    # Two columns, a name and its value, fit on a phone's screen.
+    # Two columns fit on a phone's screen.
     blocks = "blocks" if len(headings) > 2 else None
     made = tag("table", tag("caption", caption), head, tag("tbody", *body), class_=blocks)
     return frame(made, caption, len(rows))
@@ -86,7 +80,6 @@ def frame(body: Markup, label: str, rows: int) -> Markup:
 
 
 def section(name: str, title: str, *children: object) -> Markup:
-    """A landmark with its heading."""
     heading = tag("h2", title, id=f"{name}-title")
     return tag("section", heading, *children, id=name, aria_labelledby=f"{name}-title")
 
@@ -94,7 +87,6 @@ def section(name: str, title: str, *children: object) -> Markup:
 def page_head(
     kicker: str, seal: str, headline: str, lede: str, facts: Iterable[tuple[str, object]]
 ) -> Markup:
-    """The page's first screen: what it is about, how it went, and who wrote it."""
     pairs = [join(tag("dt", name), tag("dd", value)) for name, value in facts]
     return join(
         tag("p", kicker, class_="kicker"),
@@ -105,7 +97,7 @@ def page_head(
 
 
 def figures(rows: Iterable[tuple[str, str, str]]) -> Markup:
-    """The most important numbers, each with its name and a note."""
+    """Each number with its name and a note."""
     boxes = [
         tag("div", tag("dt", name), tag("dd", value), tag("dd", note, class_="note") if note else "")
         for name, value, note in rows
@@ -114,25 +106,25 @@ def figures(rows: Iterable[tuple[str, str, str]]) -> Markup:
 
 
 def time_of(rfc3339: str, **attributes: object) -> Markup:
-    """An instant in UTC, to the second."""
+    """To the second."""
     return tag("time", f"{rfc3339[:10]} {rfc3339[11:19]} UTC", datetime=rfc3339, **attributes)
 
 
 def sign_of(name: str, kind: str = "fate") -> Markup:
-    """Hidden from a screen reader: a word beside it says the same."""
+    """Hidden from screen readers: a word beside it says the same."""
     return tag("span", SIGNS[name], class_=f"{kind} {name}", aria_hidden="true")
 
 
 # A real minus sign: beside a plus people overlook a hyphen.
 def moment(at_ns: int | None) -> str:
-    """Time since the signal; a dash: it did not happen."""
+    """Since the signal; a dash: it did not happen."""
     if at_ns is None:
         return "–"
     return f"−{span(-at_ns)}" if at_ns < 0 else f"+{span(at_ns)}"
 
 
 def at(at_ns: int | None) -> Markup:
-    """The same, on the clock that the reader chooses: the script switches it."""
+    """The script shows it on the clock that the reader chooses."""
     return tag("span", moment(at_ns), data_us=None if at_ns is None else at_ns // NS_PER_US)
 
 
@@ -142,5 +134,4 @@ def counted(count: int, one: str, many: str = "") -> str:
 
 
 def grouped(number: int) -> str:
-    """Thousands apart."""
     return f"{number:,}".replace(",", " ")

@@ -1,6 +1,4 @@
-"""An outage as one self-contained page: what was known, what was done, and the waits. Without a script: an
-outage has few pods and volumes.
-"""
+"""An outage as one self-contained page, without a script: an outage has few pods and volumes."""
 
 from __future__ import annotations
 
@@ -35,12 +33,12 @@ from ebbtide.replay.report.page import (
 from ebbtide.replay.time_spent import recovery_chain, subject_kind, waits_of
 from ebbtide.replay.timeline import Line
 
-#: Lines on the page: for an outage of weeks the first and the last.
+#: For an outage of weeks the page has the first and the last lines.
 LINES_MAX = 1000
 
 
 def outage_report(outage: OutageRecord, lines: Iterable[Line], started: str) -> str:
-    """The whole page. ``lines`` are all of the outage's, ``started`` is when it began (RFC 3339)."""
+    """``lines``: all of the outage's. ``started``: RFC 3339."""
     style = resource("page.css") + resource("outage.css")
     slots = {
         "header": _header(outage, started),
@@ -56,7 +54,6 @@ def outage_report(outage: OutageRecord, lines: Iterable[Line], started: str) -> 
 
 
 def _lede(outage: OutageRecord) -> str:
-    """What to do, why it was suspected, the source of the proof, and the open waits."""
     cause = outage_cause(outage)
     parts = [] if cause is None else [f"do: {cause.do}."]
     parts += [f"Suspected because of: {outage.reason}." if outage.reason else "Its begin is not on record."]
@@ -101,7 +98,6 @@ def _alarms(outage: OutageRecord) -> Markup:
 
 
 def _figures(outage: OutageRecord) -> Markup:
-    """The most important numbers."""
     end_ns = outage.end_ns
     rows = [("Suspected to its end" if outage.ended_ns is not None else "On record", span(end_ns), "")]
     if outage.out_ns is not None:
@@ -117,7 +113,7 @@ def _figures(outage: OutageRecord) -> Markup:
     return figures(rows)
 
 
-# --- what it waited for ------------------------------------------------------------------------
+# --- what it waited for ---
 
 
 def _hanging(outage: OutageRecord) -> Markup:
@@ -162,7 +158,6 @@ def _waits(outage: OutageRecord, subject: Subject) -> Markup:
 
 
 def _proof(outage: OutageRecord) -> Markup:
-    """Every statement that counted, did not count, or voided a proof; then each source's last one."""
     parts = []
     if outage.statements:
         rows: list[tuple[object, ...]] = []
@@ -179,7 +174,6 @@ def _proof(outage: OutageRecord) -> Markup:
 
 
 def _events(outage: OutageRecord, lines: Iterable[Line]) -> Markup:
-    """The lines for people; ``replay timeline --all`` has the bookkeeping."""
     kept = [line for line in lines if line.brief]
     shown, left = kept, len(kept) - LINES_MAX
     if left > 0:

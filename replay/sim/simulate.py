@@ -1,4 +1,4 @@
-"""From a request and a seed to a simulated run that was checked.
+"""From a request and a seed to a checked run.
 
 >>> from ebbtide.replay.sim.simulate import SimulationRequest, simulate
 >>> run = simulate(SimulationRequest(synthetic=30), seed=7)
@@ -34,11 +34,9 @@ from ebbtide.replay.sim.invariants import Boot, BootView, Breach, breaches
 from ebbtide.replay.sim.loop import Agenda, Effects, Loop, Outcome, Watching
 from ebbtide.replay.sim.sim_node import SimulatedNode, WorldLog
 
-# The journal of a virtual run: the real writer's bytes, without a disk.
-
 
 class SimulatedJournal:
-    """One journal of several processes. ``files``: each segment's bytes so far."""
+    """The real writer's bytes, without a disk, of several processes."""
 
     def __init__(self, journal_id: bytes) -> None:
         self.journal_id = journal_id
@@ -49,7 +47,6 @@ class SimulatedJournal:
         self._chain: segment.Chain | None = None
 
     def begin(self, identity: segment.Identity, system: System, stamp: Stamp) -> Record:
-        """A process begins a segment with the checkpoint of its state."""
         self._chain = segment.Chain(
             identity._replace(logic=system.logic),
             segment.WriterStart(self.journal_id, self._end, self._number),
@@ -73,14 +70,14 @@ class SimulatedJournal:
         return record
 
     def append(self, records: Sequence[Record]) -> None:
-        """Whole steps. Raises ValueError for a gap, and events.codec.FrameTooLarge."""
+        """Whole steps. Raises ValueError for a gap, FrameTooLarge."""
         assert self._chain is not None, "a process begins with its segment"
         self.records += records
         durable_seq = self._end.seq
         self._take([self._chain.append(record, durable_seq) for record in records])
 
     def seal(self) -> None:
-        """A process ended in good order: write the trailer."""
+        """Write the trailer: a process ended in good order."""
         if self._chain is not None:
             self._take([self._chain.seal()])
 
@@ -117,7 +114,7 @@ class MemorySource:
 
 
 class SimulatedDaemon:
-    """One process of the daemon. ``number``: over the whole run. ``system``: its state from the journal."""
+    """One process. ``number``: in the whole run. ``system``: its state from the journal."""
 
     def __init__(
         self,
@@ -139,7 +136,7 @@ class SimulatedDaemon:
         ]
         self._cluster: KubernetesEdge | None = None
         if node.faults.mode:
-            # The last one: both edges to the API server share it.
+            # Last, so that it has the orders that both edges to the API server carry out.
             self._cluster = KubernetesEdge(self, node, draws.fork("cluster"))
             edges.append(self._cluster)
         self._owners = {order: edge for edge in edges for order in edge.table}
@@ -147,7 +144,7 @@ class SimulatedDaemon:
         self.effects = Effects(agenda, draws.fork("effects"), table)
         self._redo = draws.fork("adopt")
 
-    # --- what its edges ask (`replay.sim.edges.DaemonProcess`) -----------------------------------
+    # --- for its edges (`replay.sim.edges.DaemonProcess`) ---
 
     def report(self, delay_ns: int, fact: Fact) -> None:
         self._agenda.after(delay_ns, fact)
@@ -163,10 +160,9 @@ class SimulatedDaemon:
     def end_order(self, key: str, outcome: Outcome) -> None:
         self.effects.end(key, *outcome)
 
-    # --- its life --------------------------------------------------------------------------------
+    # --- its life ---
 
     def start(self, loop: Loop) -> None:
-        """Report the start and the configuration, and adopt the orders of earlier processes."""
         plan, node = self._plan, self._node
         state = cast(EpisodeState, self._system.slots[(EPISODE.name, "")].state)
         same = (state.boot_id, state.userspace_id) == (node.boot_id, node.userspace_id)
@@ -186,13 +182,12 @@ class SimulatedDaemon:
         self._agenda.after(0, SettingsLoaded(settings=settings, sources=plan.sources))
 
     def stopping(self) -> StopRequested:
-        """SIGTERM when the machine goes down; the unit extends its time."""
+        """SIGTERM when the machine goes down: the unit extends its time."""
         needed_ns = cast(ConfigState, self._system.slots[(CONFIG.name, "")].state).needed_ns
         self._node.extend_stop(needed_ns)
         return StopRequested(system_stopping=True, stop_time_ns=needed_ns)
 
     def die(self) -> None:
-        """Killed, or left."""
         self.alive = self.effects.alive = False
         self._node.logind.client_died(self.number)
 
@@ -200,7 +195,7 @@ class SimulatedDaemon:
 #: The kubelet starts this long before the daemon.
 KUBELET_BEFORE_NS = 50 * MS
 
-#: Duration of a restart of logind.
+#: A restart of logind.
 LOGIND_GAP_NS = 80 * MS
 
 
@@ -215,12 +210,12 @@ class Booted(NamedTuple):
 
 
 class Machine:
-    """One run of one plan: `run`, then read ``journal``, ``log`` and ``boots``."""
+    """`run` it, then read ``journal``, ``log`` and ``boots``."""
 
     def __init__(self, plan: drawing.SimulationPlan) -> None:
         self.plan = plan
         self._draws = drawing.Draws(plan.seed).fork("machine")
-        # One seed in two modes is two journals: readers of both would take them for copies of one.
+        # Other ids in each mode: with equal ids a seed's two journals would pass for copies of one.
         ids = self._draws.fork(f"ids {plan.faults.mode}".rstrip())
         self.journal = SimulatedJournal(random_bytes(ids))
         self.machine_id = random_bytes(ids).hex()
@@ -247,12 +242,12 @@ class Machine:
     def _world_ns(self) -> int:
         return self._since_ns + self._agenda.now_ns
 
-    # --- boots -----------------------------------------------------------------------------------
+    # --- boots ---
 
     def _boot(
         self, uptime_ns: int, off_ns: int, begin: Callable[[SimulatedNode], int], soft: bool = False
     ) -> SimulatedNode:
-        """A soft one keeps clock and boot id."""
+        """A soft boot keeps clock and boot id."""
         self._since_ns = self._world_ns() + off_ns - uptime_ns
         self._agenda = Agenda(uptime_ns)
         self.log.boot += 1
@@ -333,14 +328,12 @@ class Machine:
             self.life.runtime.appeared(pod)
 
     def _down(self) -> None:
-        """The machine is off: drop its future."""
         self._bury("crash", "the machine is down")
         self._agenda.clear()
 
-    # --- the service manager -----------------------------------------------------------------------
+    # --- the service manager ---
 
     def _start(self) -> None:
-        """A daemon reads its journal, begins a segment, and reports its start."""
         node, number = self._node, len(self.lives) + 1
         if node.stopping or node.is_down:
             return
@@ -357,7 +350,6 @@ class Machine:
         self.log.note("ready", life=number)
 
     def answer(self, records: Sequence[Record]) -> None:
-        """A step is written, and its orders begin."""
         self.journal.append(records)
         fact = records[0].event
         if isinstance(fact, ContainerExited):
@@ -366,14 +358,14 @@ class Machine:
             self.life.effects.hold(records)
         for record in records:
             if isinstance(record.event, Leave):
-                # Its unit is stopped: the daemon ends in good order.
+                # The daemon ends in good order.
                 self.journal.seal()
                 self._node.logind.close(0)
                 self._bury("left", record.event.reason)
                 self._node.halt()
 
     def _crash(self) -> None:
-        """SIGKILL; the service manager restarts it."""
+        """The service manager restarts it."""
         if self._bury("crash", "by the plan"):
             self._agenda.later(self.plan.faults.restart_takes_ns, self._start)
 
@@ -411,12 +403,11 @@ def random_bytes(draws: drawing.Draws) -> bytes:
 
 
 def check_run(machine: Machine) -> list[Breach]:
-    """Every breach. The written bytes are re-executed, not the records in memory."""
     return [*replay_breaches(machine.journal), *breaches(boot_views(machine))]
 
 
 def replay_breaches(journal: SimulatedJournal) -> list[Breach]:
-    """The written bytes read back and replay."""
+    """Reads the written bytes back and re-executes them."""
     replayer, history = Replayer(), History([journal.source()])
     replayer.feed(history.raw())
     if history.verdict.state != "intact":
@@ -429,7 +420,6 @@ def replay_breaches(journal: SimulatedJournal) -> list[Breach]:
 
 
 def boot_views(machine: Machine) -> list[BootView]:
-    """Each boot, for the invariants."""
     journal: list[Record] = []
     found = []
     for index, booted in enumerate(machine.boots):
@@ -456,13 +446,12 @@ def boot_views(machine: Machine) -> list[BootView]:
     return found
 
 
-#: The default number of pods.
 SYNTHETIC_PODS = 30
 
 
 class SimulationRequest(NamedTuple):
-    """``pods`` None: draw ``synthetic`` of them. ``behaviour`` None: draw it with the node's faults;
-    ``calm``: without faults.
+    """``pods`` None: draw ``synthetic`` pods. ``behaviour`` None: draw it with the node's faults; ``calm``:
+    without faults.
     """
 
     settings: Settings = drawing.DEFAULT_SETTINGS
@@ -472,12 +461,12 @@ class SimulationRequest(NamedTuple):
     behaviour: drawing.Behaviour | None = None
     calm: bool = False
     version: str = "0"
-    #: Of a Kubernetes node's daemon; empty: there is none.
+    #: Empty: no Kubernetes node.
     mode: drawing.NodeMode = ""
 
 
 class Simulated(NamedTuple):
-    """A run that is over. Empty ``breaches``: every invariant held, and its journal replays."""
+    """Empty ``breaches``: every invariant held, and the journal replays."""
 
     seed: int
     machine: Machine
@@ -488,7 +477,7 @@ class Simulated(NamedTuple):
         return self.machine.journal
 
     def files(self) -> dict[str, bytes]:
-        """The journal's segments by name, in order."""
+        """The segments by name, in order."""
         return self.journal.files()
 
     def shutdown_records(self) -> Iterator[ShutdownRecord]:
@@ -524,6 +513,6 @@ def plan_of(wanted: SimulationRequest, seed: int) -> drawing.SimulationPlan:
 
 
 def simulate(wanted: SimulationRequest, seed: int) -> Simulated:
-    """Run and check one seed. Raises replay.sim.loop.RanAway, events.codec.FrameTooLarge."""
+    """Raises replay.sim.loop.RanAway, events.codec.FrameTooLarge."""
     machine = Machine(plan_of(wanted, seed)).run()
     return Simulated(seed, machine, check_run(machine))
