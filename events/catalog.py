@@ -1,10 +1,7 @@
 """Where segments are read from, and which of them make up the journal.
 
-A location is a list of files and their bytes (`Source`). Reading needs no Trio, so a reading command starts
-three times as fast (writing: `events.disk`).
-
-The newest whole segment of all locations is the tip; from there the links lead back to the begin. Segments
-off that path do not count.
+The newest whole segment of all locations is the tip; from there the links lead back to the begin. Other
+segments do not count. Without Trio a reading command starts three times as fast, so `events.disk` writes.
 """
 
 from __future__ import annotations
@@ -30,40 +27,38 @@ from ebbtide.events.segment import (
 
 
 class StoredFile(NamedTuple):
-    """A file of a location: its name, its length in bytes, and its last write (wall clock)."""
-
     name: str
     size: int
     modified_ns: int
 
 
 class Source(Protocol):
-    """Read access to one location. Raises OSError. A missing location is empty."""
+    """One location. Raises OSError. A missing location is empty."""
 
     @property
     def location(self) -> str: ...
 
     def files(self) -> list[StoredFile]:
-        """All files, sorted by name."""
+        """Sorted by name."""
 
     def read(self, name: str, offset: int, size: int) -> bytes:
         """At most ``size`` bytes; fewer only at the end of the file."""
 
 
 class DirectorySource:
-    """A real directory, read-only. ``own``: ignore it if others could have written there."""
+    """``own``: ignore it if others could have written there."""
 
     def __init__(self, path: str | os.PathLike[str], *, own: bool = False) -> None:
         self.location = os.fspath(path)
         self._own = own
 
     def files(self) -> list[StoredFile]:
-        # Raise every other error: a journal that cannot be listed is not empty.
+        # Raise other errors than a missing folder: an unreadable journal is not empty.
         try:
             if self._own and not is_own(self.location):
                 return []
             with os.scandir(self.location) as entries:
-                # No links: the author of a link may have fewer rights than this reader.
+                # No links: a link's author may have fewer rights than this reader.
                 found = [
                     (entry.name, entry.stat(follow_symlinks=False))
                     for entry in entries
@@ -94,15 +89,12 @@ def is_own(directory: str) -> bool:
 
 # --- which of them make up the journal ------------------------------------------------------------
 
-#: Enough for nearly every header, so that a look at a segment is one read.
+#: Enough for nearly every header, so that one read is enough.
 PEEK_BYTES = 4096
 
 
 class Segment(NamedTuple):
-    """A segment file. ``header`` None: damaged or incompatible, see ``problem``.
-
-    ``journal``: 32 hexadecimal digits from its header, else the eight of its name.
-    """
+    """``header`` None: see ``problem``. ``journal``: 32 digits from its header, or the eight of its name."""
 
     source: Source
     name: str
@@ -116,16 +108,13 @@ class Segment(NamedTuple):
     incompatible: bool = False
 
     def is_of(self, journal: str) -> bool:
-        """Whether it belongs to the journal of this id; by its name alone, to every journal that
-        begins so.
-        """
+        """Without a header it belongs to every journal whose id begins so."""
         return journal.startswith(self.journal)
 
     def first_record(self) -> RawRecord | None:
-        """The first record; None: the segment has no whole one."""
         if self.header is None:
             return None
-        # A checkpoint may be large, most first records are not: read a little, then more if needed.
+        # Most first records are small, but a checkpoint may be large.
         size = min(self.size - len(self.header_bytes), PEEK_BYTES)
         while True:
             data = self.header_bytes[-32:] + self.source.read(self.name, len(self.header_bytes), size)
@@ -135,7 +124,7 @@ class Segment(NamedTuple):
             size = min(size * 16, self.size, FRAME_BYTES_MAX)
 
     def begins_with_checkpoint(self, *, between_episodes: bool = False) -> bool:
-        """Whether a reader can start here."""
+        """A reader can start here."""
         first = self.first_record()
         if first is None or first.tag != Checkpoint.__name__:
             return False
@@ -143,10 +132,9 @@ class Segment(NamedTuple):
 
 
 class JournalPath(NamedTuple):
-    """The journal's segments in order: ``segments`` lead to the tip.
+    """``segments`` lead to the tip, in order. ``gap``: why some before them are missing.
 
-    ``gap``: why some before them are missing, and ``older`` are the segments before the gap. ``tail`` are
-    younger files with an unusable header.
+    ``older``: the segments before the gap. ``tail``: younger files with an unusable header.
     """
 
     journal_id: bytes
@@ -154,16 +142,16 @@ class JournalPath(NamedTuple):
     tail: tuple[Segment, ...]
     gap: str
     older: tuple[Segment, ...]
-    #: Above all numbers of all journals here, so that the next file's name is new and sorts last.
+    #: Above the numbers of all journals here, so that the next file's name sorts last.
     next_number: int
-    #: The ids of other journals in these locations; eight digits for a journal without a whole header.
+    #: Ids of other journals here, as from `journal_ids`.
     others: tuple[str, ...]
 
 
 def find_segments(sources: Sequence[Source]) -> list[Segment]:
-    """Every segment file, by number, empty ones too: their names are taken. Raises OSError.
+    """By number. Also empty files, whose names are taken.
 
-    An unreadable file proves no damage, so it is an error.
+    Raises OSError, also for a file that this user may not read: that is no damage.
     """
     found = []
     for source in sources:
@@ -187,17 +175,15 @@ def _look(source: Source, name: str, size: int, modified_ns: int, number: int, j
         raise  # the reader's error: it is no finding about the journal
     except (DamagedHeader, OSError) as error:
         return blank._replace(problem=str(error))
-    # A file copied under another name would be a second segment of that number, and its own would be missing:
-    # links look for names.
+    # A file that was copied under another name is not the segment of that number.
     if (header.segment, header.journal_id.hex()[:SHORT_ID_DIGITS]) != (number, journal):
         return blank._replace(problem="the header belongs to another file name")
     return blank._replace(journal=header.journal_id.hex(), header=header, header_bytes=data[:length])
 
 
 def journal_ids(found: Iterable[Segment]) -> tuple[str, ...]:
-    """The journals of these segments, the newest last; eight digits for a journal without a whole header."""
-    # Of 100 000 journals two probably share eight digits. So use the headers, and a name only where its
-    # header is lost.
+    """The newest last; eight digits for a journal without a whole header."""
+    # Two of 100 000 journals probably share eight digits, so use a name only if its header is lost.
     written = [segment for segment in found if segment.size]
     whole = {segment.journal for segment in written if segment.header is not None}
     ids: dict[str, None] = {}
@@ -212,9 +198,9 @@ def journal_ids(found: Iterable[Segment]) -> tuple[str, ...]:
 
 
 def find_path(sources: Sequence[Source], journal: str = "") -> JournalPath:
-    """The path of one journal: the newest whose id begins with ``journal``, by default the newest of all.
+    """The path of the newest journal whose id begins with ``journal``. Raises OSError.
 
-    Raises OSError. An empty location gives a path without segments.
+    An empty location has a path without segments.
     """
     found = find_segments(sources)
     # Numbers continue over all journals of a location, so the last file's journal is the newest.
@@ -230,10 +216,10 @@ def find_path(sources: Sequence[Source], journal: str = "") -> JournalPath:
     tip = max(whole, default=0)
     segments, missing = _walk_back(whole, tip)
     if missing and not any(segment.number <= missing for segment in ours):
-        # Retention may have died between two removals: the first checkpoint is then the begin.
+        # Retention may have been killed between two removals: the first checkpoint is then the begin.
         fronts = (at for at, segment in enumerate(segments) if segment.begins_with_checkpoint())
         segments = segments[next(fronts, 0) :]
-    # Retention takes the oldest segments and leaves a checkpoint at the front; all else is a gap.
+    # After retention a checkpoint is at the front. All else is a gap.
     gap, first = "", segments[0] if segments else None
     if missing and first is not None and any(segment.number <= missing for segment in ours):
         gap = f"segment {missing} before {first.name} is damaged or missing, and older ones are there"
@@ -247,14 +233,14 @@ def find_path(sources: Sequence[Source], journal: str = "") -> JournalPath:
 
 
 def _copy_rank(segment: Segment) -> tuple[int, int]:
-    """Of two copies the longer one counts; of two different segments with one number, the later one."""
+    """The longer of two copies counts; of two different segments with one number, the later one."""
     assert segment.header is not None
     return segment.header.anchor_wall_ns, segment.size
 
 
 def _walk_back(whole: dict[int, Segment], tip: int) -> tuple[tuple[Segment, ...], int]:
     """The segments that lead to the tip, and the missing number before them (0: none)."""
-    # Numbers must fall on the way back, or a forged header would lead in circles.
+    # Numbers must decrease, or a forged header would lead in circles.
     path: list[Segment] = []
     number = tip
     while number in whole and (not path or number < path[-1].number):

@@ -1,11 +1,7 @@
-"""A journal, or a part of it, in one file for a ticket: a ZIP archive with a manifest.
+"""A journal, or a part of it, in one file for a ticket: a ZIP archive (docs/journal-format.md).
 
-``manifest.json`` comes first; ``segments/`` has the segments, byte for byte. The same journal makes the same
-bytes (with the same zlib), without a time, user or path of the packing.
-
-An `Excerpt` is the content: the segments of a shutdown, or all that count. It begins at a checkpoint, and
-ends where the next segment continues: leftovers behind that place would be damage in the part. A part of a
-damaged journal says so (`events.recovery`).
+The same journal makes the same bytes (with the same zlib), without a time, user or path of the packing. A
+part of a damaged journal has its findings (`events.recovery`).
 """
 
 from __future__ import annotations
@@ -24,42 +20,41 @@ from ebbtide.events.recovery import Finding, findings_from_documents
 from ebbtide.events.units import size_text
 
 MANIFEST, SEGMENTS_FOLDER = "manifest.json", "segments/"
-#: The first moment of ZIP's calendar: no moment at all.
+#: The first moment of ZIP's calendar.
 NO_TIME = (1980, 1, 1, 0, 0, 0)
 FILE_MODE = 0o600
-#: Of a member's permissions in an archive made on UNIX.
+#: The place of a member's permissions, and ZIP's number for UNIX.
 _MODE_SHIFT, _UNIX = 16, 3
 
 
-# A deflated byte may be a thousand: the pack's own size bounds the reading before the first member is opened.
-# Users who trust a larger one can unpack it.
+# A deflated byte may unpack to a thousand, so check the sizes before opening a member.
 
-#: Unpacked for each byte of the file: journals have 3 to 5, because a third of a record is its hash.
+#: Journals unpack to 3 to 5 times their size, because a third of a record is its hash.
 UNPACKED_PER_BYTE_MAX = 32
 #: Always allowed: no machine runs out of memory.
 UNPACKED_BYTES_FREE = 1024 * 1024
-#: With the findings of a journal with a thousand damages.
+#: Room for the findings of a journal with a thousand damages.
 MANIFEST_BYTES_MAX = 256 * 1024
-#: For the list of members, which stays in memory: 10 000 segments, and a journal has 256.
+#: The list of members stays in memory: room for 10 000 segments, where a journal has 256.
 INDEX_BYTES_MAX = 1024 * 1024
-#: Members kept open at a time, some 100 KB each; a reader goes through one after the other.
+#: An open member takes some 100 KB; a reader goes through one after the other.
 OPEN_MEMBERS_MAX = 4
 
 #: The end of a ZIP archive: its mark, disks, members here and in all, bytes of the index, its offset, the
 #: length of a comment. Larger archives have another mark before it.
 _INDEX_END = struct.Struct("<4sHHHHIIH")
 _INDEX_END_MAGIC, _LARGE_INDEX_MAGIC, _LARGE_INDEX_BYTES = b"PK\x05\x06", b"PK\x06\x07", 20
-#: Of a member's flags: its content is encrypted, or a patch, or masked.
+#: Of a member's flags: encrypted, a patch, or masked.
 _ENCRYPTED_FLAGS = 0x1 | 0x20 | 0x40 | 0x2000
 
-#: The standard library's errors for files that are no archive, or forged.
+#: From the standard library, for files that are no archive, or forged.
 _ZIP_ERRORS = (
     zipfile.BadZipFile,
     zlib.error,
     struct.error,
     EOFError,
     LookupError,
-    # NotImplementedError and RecursionError are kinds of it.
+    # Also NotImplementedError and RecursionError.
     RuntimeError,
     OverflowError,
     ValueError,
@@ -70,7 +65,7 @@ CURE_OF_LARGE = "one that you trust can be unpacked, and its folder 'segments' b
 
 
 class NotPacked(Exception):
-    """A file that is no packed journal: name a directory, or a file that ``ebbtide journal pack`` made."""
+    """Name a directory, or a file that ``ebbtide journal pack`` made."""
 
 
 def write_pack(file: IO[bytes], manifest: Mapping[str, Any], pieces: Iterable[tuple[str, bytes]]) -> None:
@@ -83,7 +78,7 @@ def write_pack(file: IO[bytes], manifest: Mapping[str, Any], pieces: Iterable[tu
             for of, data in pieces:
                 if of != name and member is not None:
                     member.close()
-                # The size is unknown before the last piece: without ZIP64 a large one would fail there.
+                # The size is unknown here, and without ZIP64 a large member would fail.
                 if of != name:
                     name, member = of, archive.open(_member(SEGMENTS_FOLDER + of), "w", force_zip64=True)
                 assert member is not None
@@ -94,7 +89,7 @@ def write_pack(file: IO[bytes], manifest: Mapping[str, Any], pieces: Iterable[tu
 
 
 def _member(name: str) -> zipfile.ZipInfo:
-    # No time, user or umask: checksums can compare two copies.
+    # Without time, user or umask, checksums can compare two copies.
     info = zipfile.ZipInfo(name, NO_TIME)
     info.compress_type = zipfile.ZIP_DEFLATED
     info.create_system = _UNIX
@@ -103,7 +98,7 @@ def _member(name: str) -> zipfile.ZipInfo:
 
 
 class PackedSource:
-    """`events.catalog.Source` over a packed journal, unpacked while it is read."""
+    """`events.catalog.Source` over a packed journal."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """Raises NotPacked, OSError."""
@@ -143,7 +138,7 @@ class PackedSource:
             self._open[name] = member
             while len(self._open) > OPEN_MEMBERS_MAX:
                 self._open.pop(next(iter(self._open))).close()
-            # Going back unpacks from the beginning.
+            # A seek backwards unpacks from the beginning.
             if member.tell() != offset:
                 member.seek(offset)
             return member.read(size)
@@ -153,11 +148,11 @@ class PackedSource:
 
 
 def _check_index(file: IO[bytes]) -> int:
-    """The file's size in bytes. Raises ValueError for a list of members that is too long."""
+    """The file's size in bytes. Raises ValueError if the list of members is too long."""
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - _INDEX_END.size - 0xFFFF - _LARGE_INDEX_BYTES))
     end = file.read()
-    # Without it the library reports the error.
+    # The library reports its lack.
     at = end.rfind(_INDEX_END_MAGIC, 0, len(end) - _INDEX_END.size + len(_INDEX_END_MAGIC))
     if at < 0:
         return size
@@ -173,7 +168,7 @@ def _check_members(archive: zipfile.ZipFile, packed_bytes: int) -> None:
     members = archive.infolist()
     if len({info.filename for info in members}) < len(members):
         raise ValueError("two of its members have one name")
-    # Other methods unpack in pieces of any size, or not at all.
+    # Other methods unpack in pieces of any size.
     methods = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
     for info in members:
         if info.compress_type not in methods or info.flag_bits & _ENCRYPTED_FLAGS:
@@ -187,7 +182,7 @@ def _check_members(archive: zipfile.ZipFile, packed_bytes: int) -> None:
 
 
 def document_of(text: bytes) -> dict[str, Any]:
-    """The manifest's content. Raises ValueError."""
+    """Raises ValueError."""
     try:
         found = json.loads(text)
     except RecursionError as error:
@@ -198,7 +193,7 @@ def document_of(text: bytes) -> dict[str, Any]:
 
 
 def source_at(path: str | os.PathLike[str]) -> Source:
-    """A journal's directory, or a packed journal. Raises NotPacked, OSError."""
+    """For a journal's directory or a packed journal. Raises NotPacked, OSError."""
     return PackedSource(path) if os.path.isfile(path) else DirectorySource(path)
 
 
@@ -206,14 +201,12 @@ def source_at(path: str | os.PathLike[str]) -> Source:
 
 
 class ExcerptPiece(NamedTuple):
-    """``size_bytes`` of a segment, from its begin."""
-
     segment: Segment
     size_bytes: int
 
 
 class Excerpt:
-    """`events.catalog.Source` over pieces, which it reads on demand."""
+    """`events.catalog.Source` over pieces."""
 
     def __init__(self, location: str, pieces: list[ExcerptPiece], stated: tuple[Finding, ...] = ()) -> None:
         self.location = location
@@ -221,7 +214,6 @@ class Excerpt:
         self.pieces = {piece.segment.name: piece for piece in pieces}
 
     def files(self) -> list[StoredFile]:
-        """By name; the part of each that counts."""
         found = [
             StoredFile(name, piece.size_bytes, piece.segment.modified_ns)
             for name, piece in self.pieces.items()
@@ -235,12 +227,11 @@ class Excerpt:
 
 
 def whole_journal(history: History) -> Excerpt:
-    """All of the journal, with damaged ends and the part before a gap."""
+    """With damaged ends and the part before a gap."""
     path = history.path
     pieces = [ExcerptPiece(segment, segment.size) for segment in (*path.older, *path.segments, *path.tail)]
     made = Excerpt(_location_of(path), pieces, history.stated)
-    # A segment before the gap may look like any other file. Without it the rest would look like the result of
-    # retention.
+    # The copy may lack the segment before the gap. It would look like the result of retention.
     if path.gap and not find_path([made]).gap:
         findings = history.read().findings
         made.stated += tuple(finding for finding in findings if finding.case.damage == "missing")
@@ -248,11 +239,7 @@ def whole_journal(history: History) -> Excerpt:
 
 
 def around_records(history: History, first_seq: int, last_seq: int) -> Excerpt:
-    """The segments of these records, from the last checkpoint before them.
-
-    ``history`` must have been read to its end; the excerpt ends with its intact part. Raises
-    events.reader.Unread.
-    """
+    """The segments of these records, from the last checkpoint before them. Raises events.reader.Unread."""
     segments, verdict = history.segments, history.verdict
     starts = [segment.header.link.seq + 1 for segment in segments if segment.header is not None]
     fronts = [
@@ -264,8 +251,7 @@ def around_records(history: History, first_seq: int, last_seq: int) -> Excerpt:
     back = max([at for at, start in enumerate(starts) if start <= last_seq], default=0)
     pieces = [ExcerptPiece(segment, segment.size) for segment in segments[front : back + 1]]
     following = segments[back + 1].header if back + 1 < len(segments) else None
-    # Cut where the journal ends, or where the next segment continues: leftovers behind it would be damage in
-    # the part.
+    # Cut where the journal ends, or where the next segment continues. The rest would be damage in the part.
     if pieces and segments[back].number == verdict.end.segment:
         pieces[-1] = ExcerptPiece(segments[back], verdict.end.offset)
     elif following is not None and pieces:

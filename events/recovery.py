@@ -1,11 +1,6 @@
-"""The meaning of a journal's end: one table over every combination of findings (docs/journal-format.md, Tears
-and corruption).
+"""The meaning of a journal's end: one table over every combination of findings.
 
-The highest known durable number distinguishes a tear from corruption. Every frame, trailer and link has it,
-so other places judge the damage, not its looks.
-
-A copy of a part of a damaged journal is whole by itself. So it carries the original's findings, and its
-readers get the original's verdict.
+docs/journal-format.md ("Tears and corruption") explains its columns.
 """
 
 from __future__ import annotations
@@ -17,28 +12,26 @@ from ebbtide.events.catalog import Source
 from ebbtide.events.segment import NUMBERS_MAX, Header, Link, WriterStart, parse_segment_file_name
 
 Format = Literal["known", "unknown"]
-#: Where reading stopped: at the end, in a header, among the records, or before a missing segment.
+#: ``none``: reading stopped at the end; ``missing``: before a missing segment.
 Damage = Literal["none", "header", "record", "missing"]
 #: ``linked``: a later segment continues behind this place; ``passed``: before it; ``tail``: neither.
 Place = Literal["linked", "passed", "tail"]
-#: Whether the first lost record is known to have been durable.
+#: The first lost record's number, against the highest durable number.
 Durable = Literal["above", "below"]
 Sealed = Literal["sealed", "open"]
-#: Whether the records before the place end with a whole step.
+#: The last step before the place.
 Step = Literal["whole", "incomplete"]
 
 State = Literal["intact", "torn", "corrupt", "incompatible"]
-#: Where a writer continues: behind the last whole step, or with a new journal beside this one.
+#: A writer continues behind the last whole step, or with a new journal beside this one.
 Continuation = Literal["link", "fresh"]
 
 EXIT_CODES: dict[State, int] = {"intact": 0, "torn": 4, "corrupt": 5, "incompatible": 6}
-#: Of several findings the worst counts: 6, 5, 4.
+#: The last of several findings counts.
 SEVERITY: tuple[State, ...] = ("intact", "torn", "corrupt", "incompatible")
 
 
 class Case(NamedTuple):
-    """The finding at one place."""
-
     format: Format = "known"
     damage: Damage = "none"
     place: Place = "tail"
@@ -48,7 +41,7 @@ class Case(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One row of the table: the values that it matches, by column (empty: any), and the result."""
+    """The values that it matches, by column (empty: any), and the result."""
 
     name: str
     format: tuple[Format, ...]
@@ -62,13 +55,12 @@ class Row(NamedTuple):
     meaning: str
 
     def matches(self, case: Case) -> bool:
-        """Every column with values has this one."""
         return all(not allowed or value in allowed for allowed, value in zip(self[1:7], case, strict=True))
 
 
 _HURT: tuple[Damage, ...] = ("header", "record")
 
-# The first matching row counts: a test checks every combination.
+# The first matching row counts. A test checks every combination.
 
 # fmt: off
 TABLE: tuple[Row, ...] = (
@@ -99,7 +91,7 @@ TABLE: tuple[Row, ...] = (
 
 
 def columns() -> tuple[tuple[str, ...], ...]:
-    """The possible values of each column of `Case`, in its order."""
+    """The values of each column of `Case`."""
     return tuple(get_args(kind) for kind in (Format, Damage, Place, Durable, Sealed, Step))
 
 
@@ -108,7 +100,7 @@ def row_for(case: Case) -> Row:
 
 
 class Finding(NamedTuple):
-    """A case at its place: file name, byte offset, and the number of the first affected record."""
+    """``segment``: a file's name; ``seq``: the first affected record."""
 
     case: Case
     segment: str
@@ -125,9 +117,7 @@ class Finding(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """The verdict after a full read: the worst finding decides.
-
-    ``end``: the place behind the last whole step; ``header``: its segment's (None: the journal is empty).
+    """``end``: the place behind the last whole step; ``header``: its segment's (None: the journal is empty).
     ``durable_seq``: the highest number known durable.
     """
 
@@ -139,7 +129,7 @@ class Verdict(NamedTuple):
     end: Link
     durable_seq: int
     next_number: int
-    #: The chain hash of record ``end.seq``, which covers every record before it (`docs/journal-format.md`).
+    #: The chain hash of record ``end.seq``.
     head: bytes = b""
 
     @property
@@ -148,7 +138,7 @@ class Verdict(NamedTuple):
 
     @property
     def worst(self) -> Finding | None:
-        """The finding that decides; None: there is none."""
+        """The finding that decides."""
         return next((finding for finding in self.findings if finding.row.state == self.state), None)
 
     @property
@@ -158,9 +148,8 @@ class Verdict(NamedTuple):
         return banners[self.state].format(seq=self.end.seq, first=self.first_seq, worst=self.worst)
 
     def start(self, fresh_id: bytes) -> WriterStart:
-        """Where a writer continues. ``fresh_id`` (16 random bytes): for a new journal."""
-        # Write no record behind corruption: the link would confirm lost bytes. A new journal keeps the old
-        # one as evidence.
+        """``fresh_id``: 16 random bytes for a new journal."""
+        # Write no record behind corruption: the link would confirm lost bytes.
         if self.header is None or (self.worst and self.worst.row.continues == "fresh"):
             return WriterStart(fresh_id, Link(), self.next_number)
         return WriterStart(self.journal_id, self.end, self.next_number)
@@ -173,7 +162,7 @@ _BANNERS: dict[State, str] = {
     "incompatible": "the journal needs another version of ebbtide to be read in full: {worst}",
 }
 
-#: Without a readable record there is no range to show.
+#: Without a readable record.
 _BANNERS_OF_NOTHING: dict[State, str] = _BANNERS | {
     "intact": "the journal is intact, and empty",
     "torn": "the journal's tail is torn before its first record was whole: {worst}",
@@ -182,12 +171,12 @@ _BANNERS_OF_NOTHING: dict[State, str] = _BANNERS | {
 
 
 class ForeignJournal(Exception):
-    """The journal belongs to another machine: move it away, or name another directory with --journal."""
+    """The journal belongs to another machine."""
 
 
 def refuse_foreign(header: Header | None, machine_id: str) -> None:
-    """Another machine's journal may be read but not written. Raises ForeignJournal."""
-    # A moved disk, or an image with its journal: two machines would write one history.
+    """Raises ForeignJournal."""
+    # After a disk is moved or an image copied, two machines would write one history.
     if header is not None and header.identity.machine_id != machine_id:
         raise ForeignJournal(
             f"the journal was written by machine {header.identity.machine_id} ({header.identity.node}) and "
@@ -196,10 +185,10 @@ def refuse_foreign(header: Header | None, machine_id: str) -> None:
 
 
 # --- a copy's findings ----------------------------------------------------------------------------
-# A part of a damaged journal, or its redacted copy, is whole by itself. No reader may take it for the intact
-# journal of a shutdown that ended there.
+# A part or a redacted copy of a damaged journal is whole. It has the original's findings, or a reader would
+# report an intact journal.
 
-#: Instead of the reader's reason, which may name paths and errors of the place of reading.
+#: In place of the reader's reason, which may name paths and errors of the reading machine.
 OF_ORIGINAL = "in the original"
 
 
@@ -209,13 +198,12 @@ def stated_findings(source: Source) -> tuple[Finding, ...]:
 
 
 def findings_to_documents(findings: Iterable[Finding]) -> list[dict[str, Any]]:
-    """For a manifest."""
     return [{**each._asdict(), "case": each.case._asdict(), "reason": OF_ORIGINAL} for each in findings]
 
 
 def findings_from_documents(documents: Any) -> tuple[Finding, ...]:
     """Raises ValueError for documents that `findings_to_documents` did not make."""
-    # People can edit the file, and it decides about texts and verdict.
+    # People can edit the file, and texts and verdict depend on it.
     if not isinstance(documents, list | tuple):
         raise ValueError("its findings are no list")
     return tuple(map(_finding_from_document, documents))
@@ -229,7 +217,7 @@ def _finding_from_document(document: Any) -> Finding:
     except TypeError as error:
         raise ValueError(f"no such finding: {error}") from error
     numbers = all(type(each) is int and 0 <= each < NUMBERS_MAX for each in (found.offset, found.seq))
-    # A value outside of the table's columns has no row.
+    # Other values have no row.
     known = all(value in allowed for value, allowed in zip(case, columns(), strict=True))
     if not (named and numbers and known):
         raise ValueError("no such finding: its place or its case is none")

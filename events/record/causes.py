@@ -1,7 +1,5 @@
 """One cause for each pod that did not end by itself, the tree of causes above it (docs/replay.md), and the
 headline.
-
-A pure function of the record; headline, warnings, blame, a pod's story, metrics and JSON use it.
 """
 
 from __future__ import annotations
@@ -52,7 +50,7 @@ def _stop_refusal(pod: shutdown_record.PodRecord) -> str | None:
 
 
 def _delete_refusal(pod: shutdown_record.PodRecord) -> str | None:
-    """A pod that was handed over and signalled had its time."""
+    """A pod that was signalled after all had its time."""
     told = any(each.signalled_ns is not None for each in pod.containers)
     return pod.refused if pod.refused and not told else None
 
@@ -62,8 +60,7 @@ def _kill_refusal(pod: shutdown_record.PodRecord) -> str | None:
 
 
 def ignored_stop(pod: shutdown_record.PodRecord) -> bool:
-    """Just before SIGKILL, a container's first process ignored the stop signal."""
-    # Only the first process: it gets the stop signal.
+    # Only the first process gets the stop signal.
     signals = {each.name: each.stop_signal for each in pod.containers}
     firsts = ((taken.container, taken.processes[0]) for taken in pod.autopsies if taken.processes)
     return any(signals.get(name, "SIGTERM") in first.signals_ignored for name, first in firsts)
@@ -75,12 +72,12 @@ def _killed_elsewhere(pod: shutdown_record.PodRecord) -> bool:
     return bool(ends) and all(each.killed_ns is None and each.asked_ns is None for each in ends)
 
 
-#: With less of its time lost a pod lacked grace, not the signal.
+#: A pod that lost a smaller share of its time lacked grace, not the signal.
 SLOW_STOP_SHARE_MIN = Fraction(1, 4)
 
 
 def _slow_stop(pod: shutdown_record.PodRecord) -> str | None:
-    """The stop signal was late, or still under way at SIGKILL."""
+    """The stop signal was late, or not yet sent at SIGKILL."""
     for each in pod.containers:
         if each.signalled_ns is None or each.killed_ns is None:
             continue
@@ -109,12 +106,11 @@ BAD_FATES: tuple[PodOutcome, ...] = (*_KILLED, *_FAILED, *_UNKNOWN)
 
 
 def _unknown(code: str, words: str) -> CauseRow:
-    """Found by the actors' text: the rest of the reason has names."""
+    """By the actors' text: the rest of the reason has names."""
     return CauseRow(code, _UNKNOWN, words, lambda pod: words in pod.reason)
 
 
-#: The first row that holds is the cause: first a refused request, then the pod's behaviour, then too little
-#: time.
+#: The first matching row counts: first a refused request, then the pod's behaviour, then too little time.
 CAUSES: tuple[CauseRow, ...] = (
     CauseRow("stop-refused", BAD_FATES, "the stop signal was not sent", _stop_refusal),
     CauseRow("delete-refused", BAD_FATES, "the API server did not take the delete", _delete_refusal),
@@ -146,7 +142,7 @@ CAUSE_CODES = tuple(row.code for row in CAUSES)
 
 
 def cause_of(pod: shutdown_record.PodRecord) -> Cause | None:
-    """Why it did not end by itself; None: it did, or was not to end. A pod without a fate is unknown."""
+    """None: it ended by itself, or was not to end. A pod without a fate is unknown."""
     for row in CAUSES:
         found = pod.fate in row.fates and row.find(pod)
         if found is not None and found is not False:
@@ -154,7 +150,7 @@ def cause_of(pod: shutdown_record.PodRecord) -> Cause | None:
     return None
 
 
-#: Causes that the reason names late or not at all, and their text in it.
+#: Causes that the reason does not name first, and their text in it.
 _SAID_LATE: dict[str, str] = {
     "stop-refused": " did not reach ",
     "delete-refused": "",
@@ -163,7 +159,7 @@ _SAID_LATE: dict[str, str] = {
 
 
 def reason_text(pod: shutdown_record.PodRecord) -> str:
-    """Its reason in the record's words, with the cause first."""
+    """The record's reason, with the cause first."""
     cause = cause_of(pod)
     if cause is None or cause.code not in _SAID_LATE:
         return pod.reason
@@ -175,8 +171,8 @@ def reason_text(pod: shutdown_record.PodRecord) -> str:
 
 # --- the tree of causes ------------------------------------------------------------------------
 
-# A root explains the pods that it hurt, and the notices that follow from it. A machine's root lies above a
-# part's, a part's above a setting's, a setting's above a pod's.
+# A root explains the pods that it hurt, and the notices that follow from it. The order: machine, part of the
+# node, configuration, pod.
 
 Level = Literal["machine", "part", "configuration", "pod", "remark"]
 
@@ -186,8 +182,8 @@ ABOVE_PODS: tuple[Level, ...] = ("machine", "part", "configuration")
 
 
 class CauseGroup(shutdown_record.RecordPart):
-    """Warnings of one kind. ``count`` of ``pods`` (UIDs, in inventory order), or of ``notices`` without
-    a pod; ``sentence`` is without the count.
+    """Warnings of one kind. ``count``: of ``pods`` (UIDs, in inventory order), or of ``notices`` without a
+    pod. ``sentence``: without the count.
     """
 
     code: str
@@ -196,7 +192,7 @@ class CauseGroup(shutdown_record.RecordPart):
     count: int
     pods: tuple[str, ...] = ()
     notices: tuple[shutdown_record.Notice, ...] = ()
-    #: The one pod's name.
+    #: A single pod's name.
     label: str = ""
 
     @property
@@ -212,7 +208,7 @@ class CauseGroup(shutdown_record.RecordPart):
 
 
 class RootCause(CauseGroup):
-    """``do``: one command or setting. ``within``: its consequences, the pods' before the notices."""
+    """``do``: one command or setting. ``within``: its consequences, pods before notices."""
 
     level: Level
     do: str
@@ -227,22 +223,21 @@ class RootCause(CauseGroup):
 
     @property
     def fates(self) -> tuple[CauseGroup, ...]:
-        """The groups of the pods that it explains."""
+        """The pods that it explains."""
         return tuple(each for each in self.every if each.code in CAUSE_CODES)
 
     @property
     def every(self) -> tuple[CauseGroup, ...]:
-        """Itself and its consequences."""
         return (self, *self.within)
 
 
 class _RootKind(NamedTuple):
-    """``sentence`` of a root without a notice of its own. `_Night.do` fills the names in ``do``."""
+    """``sentence``: for a root without a notice. `_Night.do` fills the names in ``do``."""
 
     level: Level
     do: str
     sentence: str = ""
-    #: Notices that state it: their text is its sentence.
+    #: Their text is its sentence.
     notices: tuple[str, ...] = ()
 
 
@@ -251,7 +246,7 @@ _STORY = TIMELINE + " {episode} --pod {pod} --all"
 _BOOTS = "{boots}"
 _HOOK_CURE = "shorten the preStop hook, or raise terminationGracePeriodSeconds"
 
-#: Every root, the highest first. A code that is not here is a pod's own fate, or a remark.
+#: The highest first. Any other code is a pod's own fate, or a remark.
 ROOTS: dict[str, _RootKind] = {
     # --- the machine
     "lock-not-held": _RootKind("machine", "sudo ebbtide doctor: it names what keeps the lock"),
@@ -323,7 +318,7 @@ ROOTS: dict[str, _RootKind] = {
     "hook-failed": _RootKind("remark", _STORY),
 }
 
-#: A notice that follows from one of these roots is no root beside it. Empty: from the first root with pods.
+#: The roots from which a notice follows. Empty: from the first root with pods.
 _FOLLOWS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("wave-overran", "pods-unfinished", "volumes-mounted", "not-safe-to-detach"), ()),
     "handed-over": ("runtime", "kubelet", "api-server"),
@@ -339,30 +334,30 @@ _FOLLOWS: dict[str, tuple[str, ...]] = {
     "inventory-failed": ("runtime",),
     "mounts-failed": ("runtime",),
 }
-#: Orders to the API server that failed, without another sign of it.
+#: Failed orders to the API server.
 _API_ORDERS = ("withdraw-failed", "statuses-failed", "announce-failed", "certificate-failed")
 _ROOT_BY_NOTICE = dict.fromkeys(_API_ORDERS, "api-server") | {
     notice: code for code, kind in ROOTS.items() for notice in kind.notices
 }
 
-#: These name the pod's own behaviour, whatever else failed: no other time would have helped.
+#: The pod's own behaviour, even if a part failed: more time would not have helped.
 _ITS_OWN: tuple[str, ...] = ("hurried", "killed-elsewhere", "signal-ignored")
 #: The machine or its record ended before the pod's end was seen.
 _ENDLESS: tuple[str, ...] = ("machine-down", "no-fate")
 
-#: Likewise, or the machine did not wait.
+#: The same, or the machine did not wait.
 _LEFT: tuple[str, ...] = (*_ENDLESS, "still-running", "wave-not-begun", "found-late")
 
-#: A root above the pods comes first if it explains so much of the pods that were hurt.
+#: A root above the pods comes first if it explains this share of the hurt pods.
 SHARE_MIN = Fraction(1, 5)
 
 
-#: The service manager starts a daemon again in half a second. Less costs no pod its end.
+#: The service manager restarts a daemon in half a second, which costs no pod its end.
 AWAY_NS_MIN = NS_PER_SECOND
 
 
 class _Night:
-    """What the attribution of each pod asks of the whole shutdown."""
+    """The shutdown, for the attribution of each pod."""
 
     def __init__(self, shutdown: shutdown_record.ShutdownRecord) -> None:
         self.shutdown = shutdown
@@ -376,7 +371,6 @@ class _Night:
         self.cut_short = shutdown.outcome in ("truncated", "never-begun")
 
     def root_of(self, pod: shutdown_record.PodRecord, cause: Cause) -> str:
-        """The code of the root that explains its fate."""
         code, by = cause.code, self.shutdown.by
         if code in _ITS_OWN:
             return code
@@ -400,7 +394,7 @@ class _Night:
         open_end = by_kubelet and code == "still-running"
         if self.short_of[:1] == ["grant-too-small"] and open_end:
             return "grant-too-small"
-        # The whole reserve would still leave a pod that asks for more than its period without it.
+        # If a pod asks for more than its period, a whole reserve would not help it.
         fits = pod.wanted_grace_seconds in (None, self._asked_seconds(pod))
         cut_by_grant = pod.grace_seconds < self._asked_seconds(pod)
         if self.short_of and cut_by_grant and (fits or self.short_of[0] == "grant-too-small"):
@@ -414,13 +408,12 @@ class _Night:
         return "period-too-short" if code == "time-cut" and cut_by_period else code
 
     def root_of_cut_hook(self, pod: shutdown_record.PodRecord) -> str:
-        """Of a pod that ended by itself; empty: it had the time that it asks for."""
+        """For a pod that ended by itself; empty: it had the time that it asks for."""
         if self.short_of and pod.grace_seconds < self._asked_seconds(pod):
             return self.short_of[0]
         return "period-too-short" if pod.grace_seconds < (pod.wanted_grace_seconds or 0) else ""
 
     def _overlaps(self, part: str, pod: shutdown_record.PodRecord) -> bool:
-        """The part failed before the pod's end."""
         end_ns = shutdown_record.pod_end_ns(pod, self.shutdown)
         began_ns = pod.began_ns or 0
         return any(
@@ -429,7 +422,7 @@ class _Night:
         )
 
     def _daemon_away(self, pod: shutdown_record.PodRecord) -> bool:
-        """A container of it was signalled, or found, only when a daemon ran again."""
+        """A container got its signal only after a daemon's restart."""
         return any(
             each.at_ns is not None
             and each.quiet_since_ns is not None
@@ -447,7 +440,7 @@ class _Night:
         return period if wanted is None else min(wanted, period)
 
     def _began_late(self, pod: shutdown_record.PodRecord) -> bool:
-        """It had less than its plan: its stop began late, or its wave ended early."""
+        """It had less than its plan."""
         if pod.grace_ns is None or pod.began_ns is None:
             return False
         given_ns = (
@@ -458,7 +451,7 @@ class _Night:
     # --- what the texts name
 
     def sentence(self, code: str, groups: Sequence[CauseGroup]) -> str:
-        """Of a root above the pods: the failed part's text, its notice's, or the pods' common one."""
+        """For a root above the pods: the text of the failed part, of a notice, or of all its pods."""
         parts = [each.text for each in self.shutdown.failed_parts if each.part == code]
         states = (code, *ROOTS[code].notices)
         stated = [each.text for each in self.shutdown.notices if each.code in states]
@@ -488,7 +481,7 @@ class _Night:
         )
 
 
-#: For warnings other than fates and hooks; the default is mixed.
+#: By code, except fates and hooks; the default is mixed.
 _NOTICE_SEVERITIES: dict[str, Severity] = {
     **dict.fromkeys(("lock-not-held", "lock-lost", "cut-short", "never-begun"), "bad"),
     **dict.fromkeys(("record-damaged", "begin-lost"), "bad"),
@@ -503,13 +496,13 @@ _HOOK_TEXTS = {
     "not-run": ("hook-not-run", "did not run"),
     "unknown": ("hook-unknown", "ended, and how is not known"),
 }
-#: It makes a night mixed.
+#: It makes a shutdown mixed.
 _CUT_HOOK = "hook-timed-out"
 _HOOK_NOTICES = tuple(code for code, _ in _HOOK_TEXTS.values())
 
 
 class _Found(NamedTuple):
-    """One pod, or one notice, before grouping. ``general``: without this pod's own words, for several."""
+    """One pod, or one notice. ``general``: the sentence for several pods."""
 
     root: str
     code: str
@@ -521,13 +514,13 @@ class _Found(NamedTuple):
 
 
 def cause_tree(shutdown: shutdown_record.ShutdownRecord) -> tuple[RootCause, ...]:
-    """Every root with its consequences; first the root that explains the shutdown."""
+    """First the root that explains the shutdown."""
     night = _Night(shutdown)
     fates = list(_fates(night))
     by_root: dict[str, dict[str, list[_Found]]] = {}
     for found in (*fates, *_hooks(night, {each.pod: each.root for each in fates})):
         by_root.setdefault(found.root, {}).setdefault(found.code, []).append(found)
-    # Notices that state a root come before those that follow from one.
+    # Notices that state a root come before consequences.
     others = sorted(_others(shutdown), key=lambda found: found.code in _FOLLOWS)
     for found in others:
         explained = [code for code in ROOTS if any(each.root == code for each in fates)]
@@ -546,21 +539,21 @@ def _place(root: RootCause, hurt: int) -> tuple[int, int, int, int, int]:
     explains = root.pods and len(root.pods) >= SHARE_MIN * hurt
     rank = 2 if root.pods and root.code not in _HOOK_NOTICES else 3
     if above and (explains or (not root.pods and root.severity == "bad")):
-        # One that hurt no pod is bad for the machine, and comes after one that did.
+        # A root without pods is bad for the machine, and comes after one with pods.
         rank = 0 if explains else 1
     order = list(ROOTS).index(root.code) if root.code in ROOTS else len(ROOTS)
     return rank, SEVERITY_ORDER.index(root.severity), not root.pods, -root.count, order
 
 
 def _root(night: _Night, code: str, kinds: dict[str, list[_Found]]) -> RootCause:
-    """Its own group is the root of a pod; above the pods every group is a consequence but its own notices."""
+    """At a pod, its own group is the root. Above the pods, all but its own notices are consequences."""
     groups = [_group(night.shutdown, members) for members in kinds.values()]
     kind = ROOTS.get(code)
     harms = (*CAUSE_CODES, _CUT_HOOK)
     hurt = {uid: None for each in groups if each.code in harms for uid in each.pods}
     severity = min((each.severity for each in groups), key=SEVERITY_ORDER.index)
     level: Level = kind.level if kind is not None else "pod" if hurt else "remark"
-    # What did no harm needs no cure.
+    # Without harm no cure is needed.
     level = "remark" if severity == "good" else level
     own = [each for each in groups if each.code == code or (kind is not None and each.code in kind.notices)]
     within = tuple(each for each in groups if each not in own)
@@ -604,7 +597,7 @@ def _group(shutdown: shutdown_record.ShutdownRecord, members: Sequence[_Found]) 
 
 
 def _fates(night: _Night) -> Iterator[_Found]:
-    """Pods that did not end by themselves; a pod that still ends has no fate yet."""
+    """Pods that did not end by themselves."""
     shutdown = night.shutdown
     many = shutdown.summary.is_killing
     for pod in shutdown.pods:
@@ -618,7 +611,7 @@ def _fates(night: _Night) -> Iterator[_Found]:
 
 
 def _hooks(night: _Night, roots: dict[str, str]) -> Iterator[_Found]:
-    """Failed hooks, also of pods that ended by themselves. ``roots``: of the pods that did not."""
+    """Failed hooks, also of pods that ended by themselves. ``roots``: of the other pods."""
     for pod in night.shutdown.pods:
         for hook in pod.hooks:
             code, how = _HOOK_TEXTS.get(hook.result or "", ("", ""))
@@ -650,7 +643,7 @@ KIND_TEXTS = {
     "unknown": "shutdown",
 }
 
-#: A pod's fate: text for one pod, and for many.
+#: For one pod, and for many.
 FATE_TEXTS: dict[shutdown_record.Fate, tuple[str, str]] = {
     "graceful": ("ended by itself", "ended by themselves"),
     "killed": ("was killed", "were killed"),
@@ -663,19 +656,16 @@ FATE_TEXTS: dict[shutdown_record.Fate, tuple[str, str]] = {
 
 
 def root_cause(shutdown: shutdown_record.ShutdownRecord) -> RootCause | None:
-    """What a shutdown that did not go well comes down to; None: it went well.
-
-    Another program's lock costs no pod anything: it is the first line of a good night too.
-    """
+    """None: the shutdown went well. Another program's lock hurts no pod, so a good shutdown may have it."""
     good = shutdown.severity == "good"
     return next((each for each in cause_tree(shutdown) if not good or each.code == "another-holder"), None)
 
 
 def headline(shutdown: shutdown_record.ShutdownRecord) -> str:
-    """A line that begins with the fault, if there is one, then the fate of machine and pods."""
+    """The fault, if there is one, then the fate of machine and pods."""
     first = root_cause(shutdown)
     cause = ""
-    # Do not repeat a cause that the fates or the machine's end already name; for one pod the cause names it.
+    # Do not repeat a cause that the fates or the machine's end name. For one pod the cause has its name.
     said = first is not None and first.code in ("no-fate", "begin-lost") and not first.label
     if first is not None and not said:
         cause = f"{first.text}. "
@@ -684,7 +674,7 @@ def headline(shutdown: shutdown_record.ShutdownRecord) -> str:
 
 
 def fates_text(shutdown: shutdown_record.ShutdownRecord) -> str:
-    """``106 of 110 pods were killed, 2 ended by themselves, 2 came late and were rejected``, worst first."""
+    """``106 of 110 pods were killed, 2 ended by themselves``, worst first."""
     counts = {FATE_TEXTS[fate]: shutdown.count(fate) for fate in (*BAD_FATES, *FATE_TEXTS)}
     found = [(texts, count) for texts, count in counts.items() if count]
     if not found:
@@ -704,7 +694,6 @@ def _lost_its_begin(shutdown: shutdown_record.ShutdownRecord) -> bool:
 
 
 def _end_text(shutdown: shutdown_record.ShutdownRecord) -> str:
-    """The machine's end."""
     since = f"{span(shutdown.last_ns)} after the signal"
     begun = shutdown.last_wave >= 0
     reached = f"wave {shutdown.last_wave}, {since}" if begun else since
@@ -722,6 +711,6 @@ def _end_text(shutdown: shutdown_record.ShutdownRecord) -> str:
         "running": f"is under way, {since}",
         "never-begun": "never began for the pods",
     }
-    # The last record bounds the time of the cut; while waves run it is at most a second older (`Heartbeat`).
+    # The last record bounds the time of the cut: during the waves it is at most a second older (`Heartbeat`).
     where = f"in wave {shutdown.last_wave}" if begun else "before its first wave"
     return texts.get(shutdown.outcome, f"was cut short {where}, at least {since}")

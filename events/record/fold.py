@@ -1,10 +1,7 @@
 """The fold of a shutdown: what each event means for its record.
 
-`events.record.episodes` feeds it a journal's records, other readers single events (`ShutdownFold.see`). It
-executes no logic, so it reads any version's journal: it counts unknown types, and skips payloads that it
-cannot decode.
-
-A pod or wave that no record introduced gets a short record: the journal may have lost its begin.
+It executes no logic, so it reads any version's journal: it counts unknown types, and skips payloads that it
+cannot decode. A pod or wave without an introduction gets a short record: the journal may have lost its begin.
 """
 
 from __future__ import annotations
@@ -41,7 +38,7 @@ PartT = TypeVar("PartT", bound=RecordPart)
 
 
 class RecordPoint(NamedTuple):
-    """A record's number, its time since the episode's begin, and whether it is of the boot of that begin."""
+    """``at_ns``: since the episode's begin; ``same_boot``: in the boot of that begin."""
 
     seq: int
     at_ns: int
@@ -49,8 +46,6 @@ class RecordPoint(NamedTuple):
 
 
 def meaning(*kinds: type[Event]) -> Callable[[MethodT], MethodT]:
-    """The decorated method of a fold says what these events mean."""
-
     def mark(method: MethodT) -> MethodT:
         vars(method)["tags"] = tuple(kind.__name__ for kind in kinds)
         return method
@@ -58,28 +53,27 @@ def meaning(*kinds: type[Event]) -> Callable[[MethodT], MethodT]:
     return mark
 
 
-#: What a record keeps of its events: a value or four bytes of text each count one, and take some 40 bytes. A
+#: In the events of one record: a value or four bytes of text count one, and take some 40 bytes of memory. A
 #: shutdown of 10 000 pods has four to five million.
 KEPT_MAX = 5_000_000
-#: A pod's containers, hooks and autopsies each: they are searched one by one.
+#: Of a pod's containers, hooks and autopsies each, which the fold searches one by one.
 PARTS_MAX = 256
-#: Above the number of any configuration's periods.
+#: No configuration has so many periods.
 WAVES_MAX = 1024
-#: Unknown ones that a notice names.
+#: A notice names all of them.
 TYPES_MAX = 64
 BYTES_A_VALUE = 4
-#: Notices and tables repeat a text. The largest record, the plan for 10 000 pods, has half of it.
+#: Twice the largest record, the plan for 10 000 pods. Notices and tables repeat a text.
 RECORD_BYTES_MAX = 2 << 20
 
 
 class EpisodeFold:
-    """An episode during the fold. Times are nanoseconds since its begin."""
+    """Times are nanoseconds since the episode's begin."""
 
-    #: By type tag: what an event means. A reader need not decode other types.
+    #: By type tag. A reader need not decode other types.
     handlers: ClassVar[dict[str, Callable[[Any, Any], None]]]
-    #: The tags that count after the episode's end, in records of no episode.
+    #: Tags that count after the episode's end, in records of no episode.
     late_tags: ClassVar[tuple[str, ...]] = ()
-    #: The record so far.
     record: Any
 
     def __init_subclass__(cls) -> None:
@@ -89,14 +83,13 @@ class EpisodeFold:
         self.number = number
         self.started = Stamp(first.mono_ns, first.wall_ns)
         self.boot_id = boot_id
-        #: The error of a record that does not fit its type.
         self.unreadable: BadPayload | None = None
-        #: The record that the fold interprets.
+        #: The current record.
         self.point = RecordPoint(number, 0, True)
         self.kept = 0
 
     def decode(self, raw: RawRecord) -> Event:
-        """An event that the record may keep. Raises BadPayload."""
+        """Raises BadPayload, also above `KEPT_MAX`."""
         if len(raw.payload) > RECORD_BYTES_MAX:
             raise BadPayload(f"{raw.tag} of more than {size_text(RECORD_BYTES_MAX)}")
         self.spend(1 + count_values(raw.payload) + len(raw.payload) // BYTES_A_VALUE)
@@ -109,27 +102,25 @@ class EpisodeFold:
             raise BadPayload(f"the events of {self.record.id} have more values than any node's")
 
     def turn_to(self, record: RawRecord | Record, boot_id: str) -> None:
-        """Interpret what follows at this record, which that boot wrote."""
-        # The monotonic clock starts anew with each boot: between boots only the wall clock measures.
+        """``boot_id``: of the record's writer."""
+        # The monotonic clock restarts with each boot: between boots only the wall clock measures.
         same = boot_id == self.boot_id
         at_ns = record.mono_ns - self.started.mono_ns if same else record.wall_ns - self.started.wall_ns
         self.point = RecordPoint(record.seq, at_ns, same)
 
     @property
     def goes_on(self) -> bool:
-        """The journal does not have its end."""
         raise NotImplementedError
 
     def take(self, raw: RawRecord, header: Header, fact: RawRecord | None) -> Event | None:
         raise NotImplementedError
 
     def finish(self, boot_id: str | None, damage: Any) -> Any:
-        """The record as it stands."""
         raise NotImplementedError
 
 
 def begin_of_record(number: int, first: RawRecord | Stamp, header: Header) -> dict[str, Any]:
-    """What a record has from the first record of its episode, and from that segment's header."""
+    """From the first record of an episode, and its segment's header."""
     identity = header.identity
     return {
         "id": episode_id(header.journal_id, number),
@@ -147,10 +138,10 @@ def begin_of_record(number: int, first: RawRecord | Stamp, header: Header) -> di
 
 
 def grouped_by_episode(records: Sequence[RawRecord]) -> Sequence[RawRecord]:
-    """Whole steps, with each episode's records together.
+    """Each episode's records together.
 
-    One step may close a cancelled shutdown and open the next: its first record already belongs to the next
-    one, and the closing records follow.
+    One step may close a cancelled shutdown and open the next: its first record belongs to the next one, and
+    the closing records follow.
     """
     opening = [index for index, raw in enumerate(records) if raw.episode == raw.seq and raw.cause == 0]
     if not opening:
@@ -172,17 +163,17 @@ def grouped_by_episode(records: Sequence[RawRecord]) -> Sequence[RawRecord]:
 
 
 class BootRecord(NamedTuple):
-    """How a boot ended. ``episode``: the id of its shutdown or outage, or empty."""
+    """``episode``: the id of the boot's shutdown or outage, or empty."""
 
     event: d.LastBootEnded
     episode: str
 
 
 class Beforehand:
-    """The configuration, the process and the schedule before a shutdown, and how boots ended.
+    """The state of the node before a shutdown, and how boots ended.
 
-    Where retention removed the first segments, the first checkpoint has the configuration, read as plain
-    values. ``process`` None: no start is on record.
+    After retention, the first checkpoint has the configuration, as plain values. ``process`` None: no start
+    is on record.
     """
 
     def __init__(self) -> None:
@@ -193,7 +184,7 @@ class Beforehand:
         #: How each part failed at its last look; empty: it answered.
         self.parts: dict[PartName, str] = {}
         self.boots: list[BootRecord] = []
-        #: By boot: the id of its last shutdown. The next may have begun before the report on a boot comes.
+        #: By boot: the id of its last shutdown. The next may begin before the report on a boot comes.
         self.last_of_boot: dict[str, str] = {}
         self._fresh = True
 
@@ -207,14 +198,13 @@ class Beforehand:
                 episode = self.last_of_boot.get(event.boot_id, "") if event.recorded else ""
                 self.boots.append(BootRecord(event, episode))
             case f.DaemonStarted() as event:
-                # Another boot knows no schedule.
                 self.schedule, self.process = None, process_record(event, raw.seq, None)
                 self.parts = {}
             case d.ConfigAdopted() as event:
                 adopted = {name: of for name, of in asdict(event).items() if name in _CONFIGURED}
                 self.configuration = replace(self.configuration, **adopted)
             case f.SettingsLoaded() as event:
-                # The actors adopt them in the same step, or load them again after the shutdown.
+                # The actors adopt them in this step, or load them again after the shutdown.
                 self.configuration = replace(self.configuration, sources=event.sources)
             case d.GrantAssessed() as event:
                 self.assessed = event
@@ -223,7 +213,6 @@ class Beforehand:
             case f.ApiRead() | f.RuntimeRead() | f.KubeletRead() as event:
                 part, self.parts[part] = part_state(event)
             case base.Checkpoint() as mark if fresh:
-                # Later checkpoints repeat known facts.
                 self._take_checkpoint(mark)
 
     def _take_checkpoint(self, mark: base.Checkpoint) -> None:
@@ -267,7 +256,7 @@ PartRead = f.ApiRead | f.RuntimeRead | f.KubeletRead
 
 
 def part_state(event: PartRead) -> tuple[PartName, str]:
-    """The part, and how it fails; empty: it answers, or is not known."""
+    """The part, and how it fails; empty: it answers, or the state is unknown."""
     if isinstance(event, f.KubeletRead):
         if event.active is False:
             return "kubelet", "the kubelet does not run"
@@ -282,7 +271,7 @@ def part_state(event: PartRead) -> tuple[PartName, str]:
 #: Fates of pods with an observed end.
 SEEN_OUTCOMES = ("graceful", "killed")
 
-#: Without a journal a reader has no segment's header.
+#: For a reader without a journal.
 _NO_HEADER = Header(
     journal_id=b"",
     segment=0,
@@ -296,7 +285,7 @@ _NO_HEADER = Header(
 
 _NOTED_FATES = {"killed": "pod-killed", "failed": "pod-failed", "unknown": "pod-unknown"}
 
-#: Of hooks; a cancelled hook needs no notice.
+#: A cancelled hook needs no notice.
 _NOTED_HOOKS = {
     "failed": "hook-failed",
     "timed-out": "hook-timed-out",
@@ -306,10 +295,7 @@ _NOTED_HOOKS = {
 
 
 class ShutdownFold(EpisodeFold):
-    """``record`` is the shutdown as far as the events go; `finish` completes it.
-
-    ``before`` and ``header`` are missing where a reader folds events without a journal.
-    """
+    """`finish` completes ``record``. A reader without a journal gives neither ``before`` nor ``header``."""
 
     record: shutdown_record.ShutdownRecord
 
@@ -337,13 +323,13 @@ class ShutdownFold(EpisodeFold):
         self.pods: dict[str, shutdown_record.PodRecord] = {}
         self.specs: dict[str, Pod] = {}
         self.waves: list[shutdown_record.WaveRecord] = []
-        #: The pods of each wave: to find one in a list takes longer the longer it is.
+        #: The pods of each wave: a search in a list grows with its length.
         self.waved: dict[int, dict[str, None]] = {}
-        #: UIDs in the order of the plan. After the plan, inventories list only pods without a part in it.
+        #: UIDs in the order of the plan.
         self.planned: dict[str, None] = {}
         #: When each pod got its fate, also without an observed end.
         self.decided_ns: dict[str, int] = {}
-        #: Pods outside of the plan: listed late, or left on their way down by an earlier shutdown.
+        #: Pods outside of the plan: listed late, or from an earlier shutdown that was ending them.
         self.listed = {} if former is None else former.without_fate()
         begun = () if former is None else (u for u in self.listed if former.pods[u].began_ns is not None)
         self.stopping = dict.fromkeys(begun)
@@ -352,7 +338,7 @@ class ShutdownFold(EpisodeFold):
         self.closed: d.EpisodeOutcome | None = None
         self.closed_ns: int | None = None
         self.begun = False
-        #: Whether the latest daemon inherited the lock of the daemon before.
+        #: The latest daemon inherited the lock of the daemon before.
         self.inherited = True
         self.longest_wait_ns = 0
         self.assessed = before.assessed
@@ -360,17 +346,17 @@ class ShutdownFold(EpisodeFold):
         self.beside: dict[str, shutdown_record.OrderRecord] = {}
         self.processes = [] if before.process is None else [replace(before.process)]
         self.notices: list[shutdown_record.Notice] = []
-        #: By code: its notice, and how many it stands for.
+        #: By code: its notice, and a count.
         self.tallies: dict[str, tuple[shutdown_record.Notice, int]] = {}
         before.last_of_boot[self.boot_id] = self.record.id
 
     # --- reading ------------------------------------------------------------------------------
 
     def see(self, event: base.Event) -> None:
-        """One event, at the point to which the fold was turned."""
+        """At the point of the last `turn_to`."""
         handle = self.handlers.get(type(event).__name__)
         if handle is not None:
-            # A live shutdown goes on, whatever its record leaves out.
+            # A live shutdown continues, even if its record is incomplete.
             with suppress(BadPayload):
                 handle(self, event)
 
@@ -400,14 +386,13 @@ class ShutdownFold(EpisodeFold):
         return event
 
     def since(self, mono_ns: int) -> int:
-        """A moment of this boot, as time since the signal."""
         return mono_ns - self.started.mono_ns
 
     def without_fate(self) -> dict[str, Pod]:
         return {uid: spec for uid, spec in self.specs.items() if self.pods[uid].outcome is None}
 
     def introduce(self, spec: Pod) -> shutdown_record.PodRecord:
-        """Takes the spec; keeps the record of a known pod."""
+        """A known pod keeps its record."""
         self.specs[spec.uid] = spec
         pod = self.pods.get(spec.uid)
         if pod is None:
@@ -425,7 +410,6 @@ class ShutdownFold(EpisodeFold):
         return pod
 
     def pod(self, uid: str) -> shutdown_record.PodRecord:
-        """Without an introduction only the UID is known."""
         pod = self.pods.get(uid)
         if pod is not None:
             return pod
@@ -441,7 +425,7 @@ class ShutdownFold(EpisodeFold):
         return made
 
     def wave(self, index: int) -> shutdown_record.WaveRecord:
-        """Adds waves that no plan has named: the fallback makes no plan. Raises BadPayload."""
+        """Adds missing waves, because the fallback makes no plan. Raises BadPayload."""
         if index > WAVES_MAX:
             raise BadPayload(f"wave {index} is above {WAVES_MAX}")
         while len(self.waves) <= max(index, 0):
@@ -449,7 +433,7 @@ class ShutdownFold(EpisodeFold):
         return self.waves[index]
 
     def label(self, uid: str) -> str:
-        """The name of any pod: a volume may still be mounted of a pod that ended before the signal."""
+        """Of any pod: a pod that ended before the signal may have a mounted volume."""
         known = self.pods.get(uid) or self.listed.get(uid)
         return uid if known is None else known.label
 
@@ -459,13 +443,13 @@ class ShutdownFold(EpisodeFold):
     # --- notices ------------------------------------------------------------------------------
 
     def note(self, code: str, uid: str = "", **values: Any) -> None:
-        """One notice, at the current record."""
+        """Adds a notice at the current record."""
         if uid:
             values["pod"] = self.pod(uid).label
         self.notices.append(self._notice(self.point, code, uid, **values))
 
     def tally(self, code: str, **values: Any) -> None:
-        """One notice for all, at the first occurrence, with the ``values`` of the last one."""
+        """One notice for all, at the first occurrence, with the last ``values``."""
         if code not in self.tallies:
             self.notices.append(self._notice(self.point, code, count="", **values))
             self.tallies[code] = (self.notices[-1], 0)
@@ -481,30 +465,29 @@ class ShutdownFold(EpisodeFold):
 
     @property
     def goes_on(self) -> bool:
-        """The record has neither the release nor a close."""
+        """The journal does not have its end."""
         return self.released_ns is None and self.closed is None
 
     def outcome(self, boot_id: str | None, *, damaged: bool) -> d.EpisodeOutcome:
-        """An open shutdown is running. It was cut short if ``boot_id`` (this machine's, now) names another
-        boot, or if its record ends in damage.
+        """An open shutdown is running. It was cut short if ``boot_id`` (this machine's, now) is another one,
+        or if its record ends in damage.
         """
         if self.released_ns is not None:
             return "complete"
         if self.closed is not None:
-            # Where the begin is lost, the closing daemon has read the release.
+            # Without its begin the record may lack the release, which the closing daemon has read.
             unreleased = self.withdrawn or not self.record.headless
             return "truncated" if self.closed == "complete" and unreleased else self.closed
         same_boot = boot_id in (None, self.boot_id)
         return "running" if same_boot and not damaged else "truncated"
 
     def ended_ns(self, outcome: d.EpisodeOutcome) -> int | None:
-        """The release of a complete shutdown, the close of a cancelled one; others have no end."""
         return {"complete": self.released_ns, "cancelled": self.closed_ns}.get(outcome)
 
     def finish(
         self, boot_id: str | None = None, damage: shutdown_record.DamageRecord | None = None
     ) -> shutdown_record.ShutdownRecord:
-        """The record as it stands. ``boot_id``: see `outcome`."""
+        """``boot_id``: see `outcome`."""
         record, schedule = self.record, self.schedule
         damaged = damage is not None and damage.here
         record.outcome = self.outcome(boot_id, damaged=damaged)
@@ -521,14 +504,14 @@ class ShutdownFold(EpisodeFold):
         return record
 
     def _all_notices(self, outcome: d.EpisodeOutcome, damaged: bool) -> tuple[shutdown_record.Notice, ...]:
-        """In the order of the record; notices about its end come last."""
+        """Notices about the record's end come last."""
         found, record = list(self.notices), self.record
         end = RecordPoint(record.last_seq, record.last_ns, True)
         if record.headless:
             found.insert(0, self._notice(RecordPoint(self.number, 0, True), "begin-lost"))
         if outcome in ("truncated", "never-begun") and (damaged or not record.headless):
             code = "cut-short" if outcome == "truncated" and record.last_wave >= 0 else "never-begun"
-            # Every shutdown begins with `ShutdownBegan`: without a budget its first records were unreadable.
+            # Every shutdown begins with `ShutdownBegan`. Without it the first records were unreadable.
             code = "begin-lost" if outcome == "truncated" and not self.begun else code
             code, why = "record-damaged" if damaged else code, END_REASON_TEXTS.get(record.boot_end_why, "")
             why, last = f" ({why})" if why else "", span(record.last_ns)
@@ -617,7 +600,7 @@ class ShutdownFold(EpisodeFold):
 
     @meaning(d.WaveEnded)
     def wave_ended(self, event: d.WaveEnded) -> None:
-        # A wave that ends without a begin belongs to an earlier shutdown.
+        # A wave without a begin belongs to an earlier shutdown.
         if event.wave >= len(self.waves) or self.waves[event.wave].began_ns is None:
             return
         wave = self.waves[event.wave]
@@ -657,12 +640,11 @@ class ShutdownFold(EpisodeFold):
 
     @meaning(d.ShutdownWithdrawn)
     def shutdown_withdrawn(self, event: d.ShutdownWithdrawn) -> None:
-        """The machine stayed up: its release does not count."""
+        """The machine stayed up, so the release does not count."""
         self.released_ns, self.withdrawn = None, True
 
     @meaning(d.LastBootEnded)
     def boot_ended(self, event: d.LastBootEnded) -> None:
-        """A later boot judges this one by the machine's traces."""
         if event.recorded and event.boot_id == self.boot_id:
             self.record.boot_end_why = event.why
 
@@ -702,7 +684,6 @@ class ShutdownFold(EpisodeFold):
             self.container(key.subject, key.part).answered_ns = event.elapsed_ns
         if event.result not in ("done", "failed"):
             return
-        # A refused stop signal asked no container to end, until a later order does.
         why = event.reason if failed else ""
         if key.what == "stop":
             container = self.container(key.subject, key.part)
@@ -723,7 +704,7 @@ class ShutdownFold(EpisodeFold):
         by.handed_over_ns, by.handed_over_reason = self.point.at_ns, event.reason
         if event.reason.startswith("the kubelet "):
             self.part_turned("kubelet", event.reason)
-        # The plan hands over pods that no delete ends: that needs no warning.
+        # No warning if the plan hands over pods that no delete ends.
         if not any(wave.handover for wave in self.waves if wave.outcome == "open"):
             self.note("handed-over", reason=event.reason)
 
@@ -740,7 +721,7 @@ class ShutdownFold(EpisodeFold):
             )
 
     def part_turned(self, part: PartName, fails: str) -> None:
-        """It failed, or answers again (``fails`` empty)."""
+        """``fails`` empty: it answers again."""
         parts, at_ns = self.record.failed_parts, self.point.at_ns
         open_ = next((each for each in parts if each.part == part and each.until_ns is None), None)
         if fails and open_ is None:
@@ -789,12 +770,11 @@ class ShutdownFold(EpisodeFold):
 
     # --- pods, hooks and containers ------------------------------------------------------------------
 
-    # Ebbtide signals no container that the kubelet ends. The stop of such a pod begins with its delete, or in
-    # mode observe with its wave.
+    # If the kubelet ends a pod, its stop begins with its delete, or in mode observe with its wave.
 
     @meaning(f.InventoryTaken)
     def inventory_taken(self, event: f.InventoryTaken) -> None:
-        """Counts until the plan; the actors plan later arrivals as late pods."""
+        """After the plan, only `PodPlanned` adds a pod to it."""
         if self.planned:
             self.listed |= {spec.uid: spec for spec in event.pods}
             return
@@ -803,7 +783,6 @@ class ShutdownFold(EpisodeFold):
 
     @meaning(f.PodJoined)
     def pod_joined(self, event: f.PodJoined) -> None:
-        """A pod joins the plan only with `PodPlanned`."""
         self.listed[event.pod.uid] = event.pod
 
     @meaning(d.PodPlanned)
@@ -829,7 +808,7 @@ class ShutdownFold(EpisodeFold):
 
     @meaning(d.PodStopBegan)
     def pod_stop_began(self, event: d.PodStopBegan) -> None:
-        """A repeat by the fallback has no effect: the grace runs since the first time."""
+        """The fallback may repeat it: the grace runs since the first one."""
         pod = self.pod(event.uid)
         if pod.began_ns is None:
             pod.began_ns, pod.grace_ns = self.point.at_ns, event.grace_ns
@@ -839,18 +818,16 @@ class ShutdownFold(EpisodeFold):
 
     @meaning(d.DeletePod)
     def pod_deleted(self, event: d.DeletePod) -> None:
-        """A second delete only shortens the grace."""
         self.ask_to_end(self.pod(event.uid))
 
     def ask_to_end(self, pod: shutdown_record.PodRecord) -> None:
-        """The kubelet ends every running container of the pod from now on."""
         for each in pod.containers:
             if each.running and each.asked_ns is None and each.exited_ns is None:
                 each.asked_ns = self.point.at_ns
 
     @meaning(d.SendSignal)
     def signal_sent(self, event: d.SendSignal) -> None:
-        """The first signal counts: a repeat means that its outcome was unknown."""
+        """The first signal counts. A repeat follows an unknown outcome."""
         container = self.container(event.uid, event.container)
         if container.signalled_ns is None:
             container.signalled_ns, container.stop_signal = self.point.at_ns, event.signal
@@ -868,7 +845,7 @@ class ShutdownFold(EpisodeFold):
     def add_hook(
         self, uid: str, container: str, kind: str = "", until_ns: int | None = None
     ) -> shutdown_record.HookRecord:
-        """The pod's spec has what the event does not; a pod without an introduction has no spec."""
+        """A pod without an introduction has no spec."""
         spec = Hook(kind="exec")
         for each in self.specs[uid].containers if uid in self.specs else ():
             if each.name == container and each.hook is not None:
@@ -898,7 +875,6 @@ class ShutdownFold(EpisodeFold):
 
     @meaning(f.ContainerExited)
     def container_exited(self, event: f.ContainerExited) -> None:
-        """Only for pods of this shutdown."""
         if event.uid in self.pods:
             container = self.container(event.uid, event.container)
             if container.exited_ns is None:
@@ -917,7 +893,6 @@ class ShutdownFold(EpisodeFold):
 
     @meaning(d.PodEnded)
     def pod_ended(self, event: d.PodEnded) -> None:
-        """Only some outcomes mean an observed end."""
         pod, at_ns = self.pod(event.uid), self.point.at_ns
         pod.again |= event.uid in self.decided_ns
         self.decided_ns[event.uid] = at_ns
@@ -931,7 +906,7 @@ class ShutdownFold(EpisodeFold):
 
     @meaning(f.HurryRequested)
     def pod_hurried(self, event: f.HurryRequested) -> None:
-        """As the actors understand a name: a UID, a name, or ``namespace/name``."""
+        """``pod``: a UID, a name, or ``namespace/name``, as for the actors."""
         self.spend(len(self.pods))
         for pod in self.pods.values():
             if event.pod in (pod.uid, pod.name, pod.label) and pod.outcome is None:
@@ -952,7 +927,7 @@ class ShutdownFold(EpisodeFold):
     @meaning(d.Resumed)
     def daemon_resumed(self, event: d.Resumed) -> None:
         record, at_ns = self.record, self.point.at_ns
-        # logind gives no delay lock while the machine goes down: a lost lock stays lost.
+        # A lost lock stays lost: logind gives none while the machine goes down.
         if event.action == "resume" and not self.inherited and record.lock_lost_ns is None:
             record.lock_lost_ns = at_ns
         if not self.processes:
@@ -960,7 +935,7 @@ class ShutdownFold(EpisodeFold):
         process = self.processes[-1]
         process.action, process.previous = event.action, event.previous
         if event.action.startswith("close-") and process.quiet_since_ns is not None:
-            # A soft reboot keeps the boot, and what it closes was over before.
+            # After a soft reboot the boot is the same, but the shutdown was over before.
             record.last_ns, process.quiet_since_ns = process.quiet_since_ns, None
         if record.lock_lost_ns == at_ns and event.action == "resume":
             self.note("lock-lost")
@@ -969,7 +944,7 @@ class ShutdownFold(EpisodeFold):
 
     @meaning(d.ActorFailed)
     def actor_failed(self, event: d.ActorFailed) -> None:
-        """Its subject is a pod's UID, or a wave's number."""
+        """``subject``: a pod's UID, or a wave's number."""
         subject = self.pods[event.subject].label if event.subject in self.pods else event.subject
         actor = f"{event.actor} of {subject}" if subject else event.actor
         self.note("actor-failed", actor=actor, error=event.error)
@@ -993,7 +968,6 @@ class ShutdownFold(EpisodeFold):
     def holders_read(self, event: f.LockHoldersRead) -> None:
         record, at_ns = self.record, self.point.at_ns
         known = list(record.holders or ())
-        # Each reading looks at all of them.
         self.spend(len(known))
         for holder in event.holders:
             same = (each for each in known if each.until_ns is None and each.of(holder))
@@ -1010,7 +984,7 @@ class ShutdownFold(EpisodeFold):
 
     @meaning(f.StopRequested)
     def stop_requested(self, event: f.StopRequested) -> None:
-        """The machine goes on: it waits for no lock any more."""
+        """The machine waits for no lock any more."""
         for each in self.record.holders or () if event.system_stopping else ():
             each.until_ns = self.point.at_ns if each.until_ns is None else each.until_ns
 
@@ -1021,8 +995,8 @@ class ShutdownFold(EpisodeFold):
 
     @meaning(f.ScheduleRead)
     def schedule_read(self, event: f.ScheduleRead) -> None:
-        # A read a moment after the signal is as good as one before. Ignore an empty schedule: ``shutdown -c``
-        # clears it in logind's delay, and the machine still goes down (systemd 252).
+        # Ignore an empty schedule: ``shutdown -c`` clears it in logind's delay, and the machine still goes
+        # down (systemd 252).
         if event.at_wall_ns:
             self.schedule = event
 
@@ -1044,7 +1018,7 @@ def _container_record(spec: Container) -> shutdown_record.ContainerRecord:
     )
 
 
-#: Records of the closing step that are about a shutdown which is already closed.
+#: Records of the closing step that belong to the closed shutdown.
 CLOSING_TAGS = (d.Resumed.__name__, d.StatusesSettled.__name__)
 
 MARK_TAGS = {tag: None for tag, kind in base.TYPES.items() if issubclass(kind, base.Mark)}
@@ -1052,18 +1026,16 @@ MARK_TAGS = {tag: None for tag, kind in base.TYPES.items() if issubclass(kind, b
 
 # --- the node outside of a shutdown -------------------------------------------------------------
 
-# For the daemon's status and for the metrics.
-
-#: Why it is not armed, before it has tried.
+#: Why the daemon is not armed, before it has tried.
 NOT_STARTED, STARTING = "not started", "starting"
 
 
 class NodeState(RecordPart):
-    """``armed``: lock held and signal trusted. Times are of the wall clock."""
+    """For the daemon's status and for the metrics. Times are wall-clock times."""
 
     enabled: bool = False
     armed: bool = False
-    #: As far as this process knows; 0: not armed.
+    #: 0: not armed.
     armed_wall_ns: int = 0
     why_not: str = NOT_STARTED
     retry_at_ns: int = 0
@@ -1073,38 +1045,36 @@ class NodeState(RecordPart):
     grant_ns: int = 0
     requested_ns: int = 0
     reserve_ns: int = 0
-    #: The configuration's whole request, known before the first look at logind.
+    #: The configuration's whole request, with the reserve.
     needed_ns: int = 0
     periods: tuple[Period, ...] = ()
     sufficient: bool = True
     scheduled_wall_ns: int = 0
-    #: Which parts of a Kubernetes node answer; None: not known since the process began, as in mode process.
+    #: None: not known since the process began, as in mode process.
     kubelet: bool | None = None
     kubelet_healthy: bool = True
     runtime: bool | None = None
     api: bool | None = None
     runtime_error: str = ""
     api_error: str = ""
-    #: Whether this identity may taint the node.
     may_taint: bool = True
-    #: Another program called ``kubelet`` holds a delay lock on shutdown.
+    #: As in `LogindRead`.
     kubelet_lock: bool = False
-    #: None: not known how it ended.
+    #: None: not known.
     last_boot: d.LastBootEnded | None = None
 
     @property
     def answers(self) -> dict[str, bool]:
-        """Only known answers: False would mean that the part is down."""
+        """Without unknown answers, because False means that the part is down."""
         kubelet = self.kubelet and self.kubelet_healthy
         known = {"kubelet": kubelet, "runtime": self.runtime, "api": self.api}
         return {part: answers for part, answers in known.items() if answers is not None}
 
     def see(self, record: Record) -> None:
-        """Every type here is in `NODE_EVENTS`, by which a start filters (tests/daemon/test_status.py)."""
+        """A start filters by `NODE_EVENTS`, which has every type here (tests/daemon/test_status.py)."""
         match record.event:
             case f.DaemonStarted() as event:
-                # A kept lock is not enough: this process must look at logind before it trusts the signal.
-                # Likewise the node's parts must answer again.
+                # This process must look at logind and at the node's parts itself.
                 self.armed, self.armed_wall_ns, self.why_not = False, 0, STARTING
                 self.lock_held = self.lock_inherited = event.lock_inherited
                 self.kubelet = self.runtime = self.api = None
@@ -1144,7 +1114,7 @@ class NodeState(RecordPart):
         self.armed_wall_ns, self.why_not = 0, why
 
 
-#: The types that change a `NodeState`. A start need not decode others for it.
+#: The types that change a `NodeState`.
 NODE_EVENTS: tuple[type[Event], ...] = (
     *(f.DaemonStarted, d.LastBootEnded, d.ConfigAdopted, d.Armed, d.Disarmed, d.ReleaseLock, d.GrantAssessed),
     *(f.LogindRead, f.PrepareForShutdown, f.ScheduleRead, f.KubeletRead, f.RuntimeRead, f.ApiRead),

@@ -1,7 +1,7 @@
-"""A shutdown as one value, for blame, diff, advise, report and tables.
+"""A shutdown as one value, without guesses.
 
 Times are nanoseconds since the signal unless their name says otherwise: monotonic within a boot, by the wall
-clock across boots. None: it did not happen, or is not on record. A record holds no guess.
+clock across boots. None: it did not happen, or is not on record.
 """
 
 from __future__ import annotations
@@ -28,14 +28,13 @@ from ebbtide.events.values import (
     TerminationMode,
 )
 
-# How bad a shutdown was. The outcome is about the machine: a machine that went down in order may have killed
-# every pod. The severity follows from the summary alone, so the list of shutdowns, the report and the
-# daemon's status cannot disagree.
+# The outcome is about the machine, which may go down in order and kill every pod. So there is a severity. It
+# follows from the summary alone: list, report and status cannot disagree.
 
 #: good: every pod ended by itself; mixed: some did not; bad: look at it first.
 Severity = Literal["good", "mixed", "bad"]
 
-#: The one table of signs, for terminal and page: severities, pods' fates, and outages that have neither.
+#: For severities, pods' fates, and outages that have neither.
 _NAMES_BY_SIGN = {
     "✓": "good graceful",
     "!": "mixed",
@@ -49,15 +48,15 @@ SIGNS = {name: sign for sign, names in _NAMES_BY_SIGN.items() for name in names.
 #: The worst first.
 SEVERITY_ORDER: tuple[Severity, ...] = ("bad", "mixed", "good")
 
-#: A larger share of killed pods is bad. A slow pod or two are an ordinary night; a fault of more than a
-#: quarter is not theirs: a runtime, a grant, a period.
+#: A larger share of killed pods is bad. A slow pod or two are usual; if a quarter is late, the fault is not
+#: theirs.
 KILLED_SHARE_BAD = Fraction(1, 4)
 
 
 class Summary(NamedTuple):
-    """The input of the severity. ``pods`` has a count by fate; ``gone``: how many of the unknown ones have
-    ended. ``lock_lost``: not held at the signal, or lost later. ``hook_cut``: a pod ended by itself without
-    the end of its preStop hook.
+    """``pods``: a count by fate; ``gone``: how many of the unknown ones have ended.
+
+    ``lock_lost``: not held at the signal, or lost later. ``hook_cut``: a preStop hook ran out of time.
     """
 
     outcome: EpisodeOutcome
@@ -72,13 +71,12 @@ class Summary(NamedTuple):
 
     @property
     def is_killing(self) -> bool:
-        """Too many of the pods that were to end were killed, for a fault of single pods."""
         stopped = sum(self.count(fate) for fate in ("graceful", "killed", "failed", "unknown"))
         return self.count("killed") > KILLED_SHARE_BAD * stopped
 
 
 def severity_of(it: Summary) -> Severity:
-    # In a running shutdown every open pod counts as unknown.
+    # In a running shutdown every open pod is unknown.
     lost = it.outcome != "running" and it.count("unknown") > it.gone
     cut_short = it.outcome in ("truncated", "never-begun")
     if cut_short or it.lock_lost or it.count("failed") or lost or it.is_killing:
@@ -87,7 +85,7 @@ def severity_of(it: Summary) -> Severity:
 
 
 class RecordMeta(FrozenMeta):
-    """Makes each class a Struct with keyword arguments that a fold fills event by event."""
+    """Not frozen: a fold fills a record event by event."""
 
     def __new__(mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **config: Any) -> Any:
         return super().__new__(mcls, name, bases, namespace, **{"frozen": False} | config)
@@ -95,33 +93,30 @@ class RecordMeta(FrozenMeta):
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(msgspec.field,))
 class RecordPart(msgspec.Struct, metaclass=RecordMeta):
-    """Base of the records of an episode and of their parts. Readers do not change them."""
+    """Readers do not change records."""
 
 
 class NodeRecord(RecordPart):
-    """The node's part in a shutdown: who ended its pods, and what remained.
-
-    Empty in mode process.
-    """
+    """Who ended the node's pods, and what remained. Empty in mode process."""
 
     means: TerminationMode = ""
     reason: str = ""
     handed_over_ns: int | None = None
     handed_over_reason: str = ""
     certificate: DetachCertified | None = None
-    #: At the signal the kubelet held a delay lock: it does its own graceful shutdown.
+    #: At the signal the kubelet held a delay lock for its own graceful shutdown.
     kubelet_lock: bool = False
-    #: The kubelet's unfinished work at the release, by UID.
+    #: The kubelet's unfinished pods at the release, by UID.
     left_running: tuple[str, ...] = ()
     left_without_status: tuple[str, ...] = ()
 
 
-#: ``open``: begun, and the record ends; ``waiting``: never begun.
+#: ``open``: without an end on record; ``waiting``: never begun.
 WaveOutcome = Literal["complete", "overran", "cancelled", "open", "waiting"]
 
 
 class HookRecord(RecordPart):
-    """One run of a preStop hook. ``early``: a sleep that ended before its time."""
+    """``early``: a sleep that ended before its time."""
 
     container: str
     kind: str
@@ -136,7 +131,7 @@ class HookRecord(RecordPart):
 
 
 class ContainerRecord(RecordPart):
-    """One container. ``exited_ns`` None beside its pod's outcome: no observed exit."""
+    """``exited_ns`` None beside its pod's outcome: no observed exit."""
 
     name: str
     sidecar: bool = False
@@ -144,13 +139,13 @@ class ContainerRecord(RecordPart):
     running: bool = True
     #: When the kubelet began to end it, by request or by itself.
     asked_ns: int | None = None
-    #: The time of the order for its stop signal.
+    #: When Ebbtide ordered its stop signal.
     signalled_ns: int | None = None
     #: When the runtime had taken this order.
     taken_ns: int | None = None
-    #: How long the last such order took, whatever its outcome; None: without one.
+    #: How long the last such order took, whatever its outcome.
     answered_ns: int | None = None
-    #: The runtime refused the signal, and why.
+    #: The runtime refused the signal.
     stop_refused: bool = False
     stop_refusal: str = ""
     killed_ns: int | None = None
@@ -162,8 +157,6 @@ class ContainerRecord(RecordPart):
 
 
 class AutopsyRecord(RecordPart):
-    """A straggler's processes just before SIGKILL."""
-
     container: str
     at_ns: int
     processes: tuple[ProcessReport, ...] = ()
@@ -174,10 +167,10 @@ Fate: TypeAlias = PodOutcome | Literal["goes-on"]
 
 
 class PodRecord(RecordPart):
-    """One pod. ``grace_seconds`` is the plan's, ``wanted_grace_seconds`` its spec's.
+    """``grace_seconds`` is the plan's, ``wanted_grace_seconds`` its spec's.
 
-    ``outcome`` None: the record ends before its fate. ``wave`` -1: it has no part in the plan, because it was
-    rejected, was listed too late, or was left on its way down by an earlier shutdown.
+    ``outcome`` None: the record ends before its fate. ``wave`` -1: it is not in the plan, because it was
+    rejected or listed too late, or because an earlier shutdown was already ending it.
     """
 
     uid: str
@@ -192,28 +185,26 @@ class PodRecord(RecordPart):
     #: Not its first stop: an earlier shutdown had begun it, or the kubelet started the pod again.
     again: bool = False
     began_ns: int | None = None
-    #: Its grace when its stop began: an elastic budget gives more than the plan, a late start less.
+    #: When its stop began: an elastic budget gives more than the plan, a late start less.
     grace_ns: int | None = None
-    #: No SIGKILL comes later than this.
     kill_by_ns: int | None = None
     ended_ns: int | None = None
     outcome: PodOutcome | None = None
-    #: The next shutdown began before its end, goes on with it, and counts it.
+    #: The next shutdown began before its end, and counts it.
     goes_on: bool = False
-    #: Why, in words: the cause first, then what else its end was made of (`events.record.causes`).
+    #: The cause comes first (`events.record.causes`).
     reason: str = ""
     succeeded: bool = False
     rejected_ns: int | None = None
-    #: With an unknown outcome: it has ended, but how is not known.
+    #: Its outcome is unknown, but it has ended.
     gone: bool = False
     hurried_ns: int | None = None
-    #: Of a Kubernetes node's pod; ``refused``: why the API server did not take its delete.
+    #: Only on a Kubernetes node; ``refused``: why the API server did not take its delete.
     means: TerminationMode = ""
     owner: str = ""
     volumes: bool = False
     unmounted_ns: int | None = None
     refused: str = ""
-    #: Handed to the fallback after a failure of its actor.
     fallback: bool = False
     hooks: list[HookRecord] = []
     containers: list[ContainerRecord] = []
@@ -221,21 +212,20 @@ class PodRecord(RecordPart):
 
     @property
     def fate(self) -> Fate:
-        """Unknown without an outcome."""
         return self.outcome or ("goes-on" if self.goes_on else "unknown")
 
     @property
     def label(self) -> str:
-        """Its UID, if the record of its begin is lost."""
+        """Its UID, if its name is not on record."""
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
 class WaveRecord(RecordPart):
-    """One wave of the plan, also one without pods. ``pods`` are UIDs in inventory order, late ones last."""
+    """``pods`` are UIDs in inventory order, late ones last."""
 
     index: int
     priority: int
-    #: The plan's share of the grant, and the wave's real period (elastic budgets pass time on).
+    #: The plan's share of the grant, and the real period: an elastic budget passes time on.
     planned_ns: int
     period_ns: int | None = None
     began_ns: int | None = None
@@ -245,15 +235,15 @@ class WaveRecord(RecordPart):
     unused_ns: int = 0
     stragglers: tuple[str, ...] = ()
     pods: list[str] = []
-    #: Over the runtime, of pods that no delete ends; and pods whose volumes were mounted at its deadline.
+    #: As in `PlannedWave`, and in `WaveEnded`.
     handover: bool = False
     mounted: tuple[str, ...] = ()
 
 
 class FailedPart(RecordPart):
-    """A part of the node that failed, before the shutdown (negative: since then) or in it.
+    """A part of the node that failed in the shutdown, or before (``at_ns`` 0).
 
-    ``until_ns`` None: it did not answer again. ``text`` is a sentence.
+    ``until_ns`` None: it did not answer again.
     """
 
     part: Literal["runtime", "kubelet", "api-server"]
@@ -263,7 +253,7 @@ class FailedPart(RecordPart):
 
 
 class ConfigurationRecord(FrozenStruct):
-    """The effective configuration at the signal; ``sources`` where the journal still has them."""
+    """At the signal; ``sources`` if the journal still has them."""
 
     periods: tuple[Period, ...] = ()
     requested_ns: int = 0
@@ -277,7 +267,7 @@ class ConfigurationRecord(FrozenStruct):
 
 class HolderRecord(RecordPart):
     """Another program's delay lock. ``until_ns``: a reading without it, or the begin of the machine's stop;
-    None: held at the last reading, ``seen_ns``, or longer.
+    None: held at ``seen_ns``, the last reading, or longer.
     """
 
     who: str
@@ -298,7 +288,7 @@ class HolderRecord(RecordPart):
 
 
 class ProcessRecord(RecordPart):
-    """A daemon that wrote in this shutdown; the first one began before the signal (``at_ns`` None)."""
+    """A daemon that wrote in this shutdown. ``at_ns`` None: it began before the signal."""
 
     seq: int
     at_ns: int | None
@@ -308,21 +298,20 @@ class ProcessRecord(RecordPart):
     boot_id: str
     #: The last record of the process before it; None: in another boot.
     quiet_since_ns: int | None = None
-    #: The resume table's action for the shutdown that the start found.
+    #: Of the resume table.
     action: str = ""
     previous: str = ""
 
     @property
     def came_after(self) -> bool:
-        """The daemon of the next boot, which only closed the shutdown: no restart."""
+        """It only closed the shutdown, after its boot: this was no restart."""
         return self.action.startswith("close-")
 
 
 class OrderRecord(RecordPart):
-    """An order beside the waves: announcing the node, delivering statuses, the release."""
+    """An order beside the waves."""
 
     what: SideOrder | Literal[""]
-    #: In words: ``listing the pods``.
     text: str = ""
     seq: int = 0
     began_ns: int
@@ -332,7 +321,7 @@ class OrderRecord(RecordPart):
 
 
 class Notice(RecordPart):
-    """A remark for an operator. ``code`` is stable, ``text`` is for people, ``pod`` is a UID."""
+    """``code`` is stable, ``text`` is for people, ``pod`` is a UID."""
 
     seq: int
     at_ns: int
@@ -342,7 +331,7 @@ class Notice(RecordPart):
 
 
 class DamageRecord(FrozenStruct):
-    """The journal's damage (`events.recovery`). ``here``: it ends the record of this shutdown."""
+    """``here``: the damage ends the record of this shutdown."""
 
     state: Literal["torn", "corrupt", "incompatible"]
     banner: str
@@ -350,7 +339,7 @@ class DamageRecord(FrozenStruct):
 
 
 class EpisodePart(RecordPart):
-    """What the records of shutdowns and outages share."""
+    """Base of the records of shutdowns and outages."""
 
     id: str
     trace_id: str
@@ -363,22 +352,21 @@ class EpisodePart(RecordPart):
     logic: str = ""
     started_wall_ns: int
     started_mono_ns: int
-    #: A shutdown: the lock was ordered released, or a cancelled one was closed. None: cut short, going on, or
-    #: in front of a headless record.
+    #: The order to release the lock, or the close of a cancelled shutdown. None: cut short, or running.
     ended_ns: int | None = None
     #: The last record of its boot; of an outage, the end of the record.
     last_ns: int = 0
-    #: None: the journal is intact as far as it was read (`events.record.fold`).
+    #: None: the journal is intact as far as it was read.
     damage: DamageRecord | None = None
 
 
 class ShutdownRecord(EpisodePart):
-    """One shutdown. ``waves`` in their order, ``pods`` in inventory order, then late ones."""
+    """``pods`` in inventory order, then late ones."""
 
     machine_id: str
     kind: ShutdownKind = "unknown"
     outcome: EpisodeOutcome = "running"
-    #: Its begin is lost: times count from its first record, and pods may be missing.
+    #: Its begin is lost: times count from the first record left, and pods may be missing.
     headless: bool = False
     configuration: ConfigurationRecord = ConfigurationRecord()
     grant_ns: int = 0
@@ -386,45 +374,43 @@ class ShutdownRecord(EpisodePart):
     deadline_ns: int = 0
     release_by_ns: int = 0
     lock_held: bool = True
-    #: Since when no lock held the machine back: 0 from the signal on; None: a lock always did.
+    #: Since when logind had no lock to wait for: 0 from the signal on; None: it always had one.
     lock_lost_ns: int | None = None
     overtime: bool = False
     cancelled_ns: int | None = None
     cancel_reason: str = ""
     #: The last wave that began; -1 if none did.
     last_wave: int = -1
-    #: From logind's schedule: the user's id, the terminal, and the wall message.
+    #: From logind's schedule.
     asked_by_uid: int | None = None
     asked_tty: str = ""
     wall_message: str = ""
     pods_ended_ns: int | None = None
     statuses_settled_ns: int | None = None
-    #: Pod statuses that were not delivered in time.
+    #: Pod statuses not delivered in time.
     undelivered: int = 0
     by: NodeRecord = msgspec.field(default_factory=NodeRecord)
-    #: Other programs that held the machine back; None: not read.
+    #: None: not read.
     holders: tuple[HolderRecord, ...] | None = None
     failed_parts: list[FailedPart] = []
-    #: Why the boot ended, as a later one found it; empty: not known.
+    #: Why the boot ended, from a later boot; empty: not known.
     boot_end_why: BootEndReason = ""
-    #: The file whose limit counts for logind; empty: none is known.
+    #: The file whose limit logind uses in place of ours; empty: none is known.
     grant_overridden_by: str = ""
     waves: tuple[WaveRecord, ...] = ()
     pods: tuple[PodRecord, ...] = ()
     beside: tuple[OrderRecord, ...] = ()
     processes: tuple[ProcessRecord, ...] = ()
     notices: tuple[Notice, ...] = ()
-    #: Type tags that this version does not know, and how many there were.
+    #: How many events this version does not know, by type tag.
     unknown_types: dict[str, int] = {}
     events: int = 0
 
     def count(self, outcome: Fate) -> int:
-        """How many pods had this fate; a pod without one counts as ``unknown``."""
         return self.summary.count(outcome)
 
     @property
     def summary(self) -> Summary:
-        """What its severity follows from."""
         pods: Counter[str] = Counter(pod.fate for pod in self.pods)
         gone = sum(pod.gone for pod in self.pods)
         cut = any(hook.result == "timed-out" for pod in self.pods for hook in pod.hooks)
@@ -432,7 +418,7 @@ class ShutdownRecord(EpisodePart):
 
     @property
     def longest_holder(self) -> HolderRecord | None:
-        """The other program that held the machine longest, if for `HELD_LONGER_NS_MIN` after the release."""
+        """The program that held the machine longest, if for `HELD_LONGER_NS_MIN` after the release."""
         last = max(self.holders or (), key=lambda each: each.held_until_ns, default=None)
         if last is None or self.ended_ns is None or self.outcome != "complete":
             return None
@@ -445,17 +431,16 @@ class ShutdownRecord(EpisodePart):
 
     @property
     def severity(self) -> Severity:
-        """How bad it was (`events.record.shutdown_record`)."""
         return severity_of(self.summary)
 
 
-#: logind's list is read once a second, and a machine goes on within one.
+#: The daemon reads logind's list once a second, and a machine goes on within one.
 HELD_LONGER_NS_MIN = 2 * NS_PER_SECOND
 
 RecordT = TypeVar("RecordT", bound=EpisodePart)
 
 
-#: By the journal's state, how an unreadable record ends.
+#: How an unreadable record ends.
 DAMAGED_ENDS: dict[State, str] = {
     "torn": "damaged",
     "corrupt": "damaged",
@@ -471,7 +456,7 @@ def damage_of(verdict: Verdict, *, here: bool) -> DamageRecord | None:
 
 
 def with_verdict(shutdown: RecordT, verdict: Verdict) -> RecordT:
-    """An earlier record, made before the reader knew the journal's end."""
+    """For a record that was made before the reader knew the journal's end."""
     if shutdown.damage is not None:
         return shutdown
     return replace(shutdown, damage=damage_of(verdict, here=False))
@@ -479,21 +464,18 @@ def with_verdict(shutdown: RecordT, verdict: Verdict) -> RecordT:
 
 # --- what a pod's stop is made of --------------------------------------------------------------
 
-# Its hooks, and each container's time from stop signal to exit.
-
-#: ``killed``: it ended by our SIGKILL, or has not ended in spite of it.
+#: ``killed``: by our SIGKILL, or it did not end in spite of that.
 StopPartKind = Literal["hook", "stop", "killed"]
 
 
 class StopPart(NamedTuple):
-    """``seen`` False: no observed end; ``ended_ns`` is the end of its record."""
+    """``seen`` False: no observed end; ``ended_ns`` is then its pod's."""
 
     what: StopPartKind
     container: str
     began_ns: int
     ended_ns: int
     seen: bool
-    #: In words: the hook's kind and result, or the signals.
     text: str
 
     @property
@@ -502,11 +484,10 @@ class StopPart(NamedTuple):
 
 
 def stop_parts(pod: PodRecord, shutdown: ShutdownRecord) -> Iterator[StopPart]:
-    """In the order of their begin, then of the manifest."""
+    """A pod's hooks, and each container's time from stop signal to exit, by their begin."""
     until_ns = pod_end_ns(pod, shutdown)
     found = []
     for hook in pod.hooks:
-        # Without an observed end it lasts until the pod's own end.
         ended_ns = max(hook.began_ns, until_ns) if hook.ended_ns is None else hook.ended_ns
         detail = f" {hook.detail}" if hook.detail else ""
         result = hook.result or "not ended"
@@ -519,7 +500,7 @@ def stop_parts(pod: PodRecord, shutdown: ShutdownRecord) -> Iterator[StopPart]:
 
 
 def pod_end_ns(pod: PodRecord, shutdown: ShutdownRecord) -> int:
-    """Its end; without an observed one, the end of the wait for it."""
+    """Without an observed end, the end of the wait for it."""
     if pod.ended_ns is not None:
         return pod.ended_ns
     given_up_ns = shutdown.pods_ended_ns if shutdown.pods_ended_ns is not None else shutdown.last_ns
@@ -527,7 +508,7 @@ def pod_end_ns(pod: PodRecord, shutdown: ShutdownRecord) -> int:
 
 
 def wave_end_ns(wave: WaveRecord, shutdown: ShutdownRecord) -> int:
-    """Its end; if that is not on record, the begin of the next wave or the end of the wait."""
+    """If its end is not on record, the begin of the next wave or the end of the wait."""
     if wave.ended_ns is not None:
         return wave.ended_ns
     later = [each.began_ns for each in shutdown.waves[wave.index + 1 :] if each.began_ns is not None]
@@ -536,23 +517,21 @@ def wave_end_ns(wave: WaveRecord, shutdown: ShutdownRecord) -> int:
 
 
 def wave_outcome_text(wave: WaveRecord, shutdown: ShutdownRecord) -> str:
-    """For people: a wave can wait only in a running shutdown."""
+    """A wave can wait only in a running shutdown."""
     if wave.outcome != "waiting" or shutdown.outcome == "running":
         return wave.outcome
     return "not begun" if wave.pods else "no pods"
 
 
 def took_ns(part: Any) -> int | None:
-    """From its begin to its end; None without one of them."""
     return None if part.began_ns is None or part.ended_ns is None else part.ended_ns - part.began_ns
 
 
 def stop_began_ns(container: ContainerRecord) -> int | None:
-    """When the kubelet began to end it, else when we sent the signal."""
     return container.signalled_ns if container.asked_ns is None else container.asked_ns
 
 
-#: How the kubelet comes to end a pod.
+#: For pods that the kubelet ends, by termination mode.
 BY_KUBELET_TEXTS = {"api": "deleted", "observe": "by the kubelet"}
 
 
@@ -578,9 +557,8 @@ def _stop_part(container: ContainerRecord, until_ns: int, pod: PodRecord) -> Sto
 
 
 def was_killed(container: ContainerRecord) -> bool:
-    """By our SIGKILL, or by the kubelet's."""
     # The kubelet's SIGKILL leaves no order: only the container's end shows it. An adopted process has no exit
-    # code: only another kind of end contradicts our SIGKILL.
+    # code, so only another kind of end contradicts our SIGKILL.
     if container.killed_ns is None:
         by_kubelet = container.asked_ns is not None and container.signalled_ns is None
         return by_kubelet and (container.exit_code == 137 or container.exit_signal == "SIGKILL")
@@ -590,7 +568,7 @@ def was_killed(container: ContainerRecord) -> bool:
 
 # --- its notices --------------------------------------------------------------------------------
 
-#: A stable code for each kind, with its sentence: what happened and, where there is one, the cure.
+#: By code. Codes are stable.
 NOTICE_TEXTS: dict[str, str] = {
     # --- the time that there was
     "grant-too-small": "logind granted {grant} of the {requested} that the waves ask for{override}",
@@ -664,7 +642,7 @@ NOTICE_TEXTS: dict[str, str] = {
     "unknown-events": "{count} of types that this version does not know ({types}): use a newer ebbtide",
 }
 
-#: Codes with one notice however often they happen, and what the notice counts.
+#: Codes with one notice for all, and what it counts.
 TALLIED_NOTICES: dict[str, str] = {
     "durability-late": "effect",
     "signal-rejected": "signal",
@@ -674,5 +652,5 @@ TALLIED_NOTICES: dict[str, str] = {
 
 
 def notice_text(code: str, **values: object) -> str:
-    """The sentence of a code. Raises KeyError on a code that is not in the table."""
+    """Raises KeyError on a code that is not in the table."""
     return NOTICE_TEXTS[code].format(**values)
