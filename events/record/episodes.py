@@ -1,8 +1,4 @@
-"""The shutdowns and outages of a journal, as summaries (`episodes`) or as whole records (`records_of`).
-
-One set of actors wrote all of a journal: the daemon on a node (shutdowns), or the controller in the cluster
-(outages).
-"""
+"""The shutdowns or the outages of a journal, as summaries (`episodes`) or as whole records (`records_of`)."""
 
 from __future__ import annotations
 
@@ -23,7 +19,6 @@ from ebbtide.events.record.outage_record import OPEN, LeaderBefore, OutageEnd, O
 from ebbtide.events.record.shutdown_record import SIGNS, Severity, ShutdownRecord, damage_of
 from ebbtide.events.values import ShutdownKind
 
-#: Kind and end of a shutdown in logind's words, or of an outage.
 EpisodeKind = ShutdownKind | Literal["outage"]
 EpisodeEnd = EpisodeOutcome | OutageEnd
 GOING_ON: tuple[EpisodeEnd, ...] = ("running", OPEN)
@@ -35,10 +30,9 @@ class Episode(FrozenStruct, omit_defaults=False):
     """One shutdown or outage, for ``journal ls``; its JSON has the promised fields.
 
     Times are wall-clock nanoseconds: first record plus monotonic difference. ``ended_wall_ns``: the order to
-    release the lock, or the close of a cancelled shutdown or an outage; None: it was cut short or goes on.
-    ``pods`` has a count for every outcome; for an outage ``recovered`` and ``waiting``. ``pods_running``: how
-    many of the ``unknown`` of a running shutdown have not ended. ``headless``: the journal has lost the
-    begin, so the counts and times are of the rest.
+    release the lock, or the close of a cancelled shutdown or an outage; None: cut short or not over.
+    ``pods``: a count for every outcome; for an outage ``recovered`` and ``waiting``. ``pods_running``: the
+    ``unknown`` pods of a running shutdown that have not ended. ``headless``: the journal has lost the begin.
     """
 
     id: str
@@ -49,7 +43,7 @@ class Episode(FrozenStruct, omit_defaults=False):
     outcome: EpisodeEnd
     severity: Severity | None = None
     sign: str = ""
-    #: The first line of ``blame`` and of the page, and its root's code; empty: it went well.
+    #: The first line of ``blame``, and its root's code; empty: it went well.
     headline: str = ""
     cause: str = ""
     pods: Mapping[str, int]
@@ -63,7 +57,7 @@ class Episode(FrozenStruct, omit_defaults=False):
 def _folded(
     history: History, boot_id: str | None, before: Beforehand | LeaderBefore
 ) -> Iterator[tuple[EpisodeFold, EpisodeRecord]]:
-    """Each episode once it is complete, oldest first. Memory for one. Only the last one names the damage."""
+    """Each episode once it is complete. Only the last one has the damage."""
     begin: Any = OutageFold if history.of_outages else ShutdownFold
     fold: EpisodeFold | None = None
     fact: RawRecord | None = None
@@ -74,7 +68,7 @@ def _folded(
             with suppress(BadPayload):
                 before.learn(raw)
             if raw.episode and (fold is None or raw.episode != fold.number):
-                # The fact that opens an episode is its first record, even if it closed another one before.
+                # An episode's first record is its opening fact, even if that closed another one before.
                 first = fact if fact is not None and fact.seq == raw.episode else raw
                 former, fold = fold, begin(raw.episode, first, batch.header, before, fold)
                 if former is not None:
@@ -86,27 +80,27 @@ def _folded(
 
 
 def records_of(history: History, *, boot_id: str | None = None) -> Iterator[EpisodeRecord]:
-    """The shutdowns of a history, or its outages (`fold.ShutdownFold.outcome` explains ``boot_id``)."""
+    """``boot_id``: see `fold.ShutdownFold.outcome`."""
     before = LeaderBefore() if history.of_outages else Beforehand()
     return (record for _, record in _folded(history, boot_id, before))
 
 
 def shutdown_records(history: History, *, boot_id: str | None = None) -> Iterator[ShutdownRecord]:
-    """The shutdowns of a history. A journal of outages has none."""
+    """A journal of outages has none."""
     return (each for each in records_of(history, boot_id=boot_id) if isinstance(each, ShutdownRecord))
 
 
 def outage_records(history: History, *, boot_id: str | None = None) -> Iterator[OutageRecord]:
-    """The outages of a history. A journal of shutdowns has none."""
+    """A journal of shutdowns has none."""
     return (each for each in records_of(history, boot_id=boot_id) if isinstance(each, OutageRecord))
 
 
 def episodes(
     history: History, *, boot_id: str | None = None, boots: list[BootRecord] | None = None
 ) -> Iterator[Episode]:
-    """The summaries of a history. ``boots`` takes up how boots ended.
+    """Adds to ``boots`` how boots ended. Raises events.codec.BadPayload.
 
-    ``boot_id``: see `fold.ShutdownFold.outcome`. Raises events.codec.BadPayload.
+    ``boot_id``: see `fold.ShutdownFold.outcome`.
     """
     if history.of_outages:
         for fold, record in _folded(history, boot_id, LeaderBefore()):
@@ -168,9 +162,9 @@ def _boot_of_node(outage: OutageRecord) -> BootRecord:
 
 
 def headless_episode(history: History) -> int | None:
-    """The number of the episode in the middle of which the history begins. Reads its first records again."""
+    """The number of the episode in the middle of which the history begins."""
     for batch in history.batches():
-        # The first fact may still belong to the episode that it closed.
+        # The first fact may belong to an episode that it closes.
         first = next((raw for raw in batch.records if raw.episode), None)
         if first is None or any(raw.seq == first.episode for raw in batch.records):
             return None

@@ -17,18 +17,17 @@ _BEYOND_ASCII = re.compile(r"[^\n -~]")
 
 
 def visible(text: str) -> str:
-    r"""``text`` on one line, with every character that is not printable as ``\x1b``, ``\n``, ``\u202e``."""
+    r"""On one line, with unprintable characters as ``\x1b``, ``\n``, ``\u202e``."""
     # A pod's process may have any name: escape sequences, line breaks that make one event look like two,
-    # marks that turn a line around. Show them, never send them.
+    # marks that reverse a line.
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def visible_json(text: str) -> str:
-    r"""JSON text with the same meaning, with unprintable characters as ``\u009b``; its line ends stay."""
-    # JSON requires it for the first 32 characters only. A terminal obeys 33 more, and some turn the rest of a
-    # line around.
+    r"""JSON text with the same meaning, with unprintable characters as ``\u009b``; line ends stay."""
+    # JSON requires it only for the first 32 characters. A terminal obeys 33 more, and some reverse a line.
     return _BEYOND_ASCII.sub(lambda found: _json_escaped(found[0]), text)
 
 
@@ -38,7 +37,7 @@ def _json_escaped(each: str) -> str:
 
 
 def document(kind: str, version: int, result: msgspec.Struct | None = None, /, **more: Any) -> dict[str, Any]:
-    """A result as a JSON object: the fields of ``result``, and ``more`` of them."""
+    """A result as a JSON object."""
     fields = {} if result is None else json_values(result)
     return {"kind": kind, "version": version, **fields, **json_object(more)}
 
@@ -46,9 +45,9 @@ def document(kind: str, version: int, result: msgspec.Struct | None = None, /, *
 def json_values(value: Any, *, every: bool = False) -> Any:
     """Structs and plain values for JSON. The keys of mappings are data, and stay.
 
-    Names of fields are in camel case. Times are in seconds, and in RFC 3339: ``began_ns`` is
-    ``beganSeconds``, ``started_wall_ns`` is ``started``; a begin and an end give ``tookSeconds`` too. A
-    Struct that leaves out defaults in the journal does so here, except with ``every``.
+    Names of fields are in camel case. Times are in seconds or in RFC 3339: ``began_ns`` is ``beganSeconds``,
+    ``started_wall_ns`` is ``started``; a begin and an end also give ``tookSeconds``. ``every``: also the
+    defaults that a Struct leaves out in the journal.
     """
     if isinstance(value, msgspec.Struct):
         return json_object(struct_fields(value, every=every), every=every)
@@ -63,7 +62,6 @@ def json_values(value: Any, *, every: bool = False) -> Any:
 
 
 def json_object(fields: Mapping[str, Any], *, every: bool = False) -> dict[str, Any]:
-    """The same for fields by name."""
     made: dict[str, Any] = {}
     for name, value in fields.items():
         if name == "wall_ns":
@@ -81,7 +79,7 @@ def json_object(fields: Mapping[str, Any], *, every: bool = False) -> dict[str, 
 
 
 def struct_fields(value: msgspec.Struct, *, every: bool = False) -> dict[str, Any]:
-    """Its fields. Those at their defaults too, if its type writes them to a journal, or with ``every``."""
+    """Defaults are left out as in the journal, except with ``every``."""
     fields = {name: getattr(value, name) for name in value.__struct_fields__}
     if every or not type(value).__struct_config__.omit_defaults:
         return fields
@@ -91,7 +89,7 @@ def struct_fields(value: msgspec.Struct, *, every: bool = False) -> dict[str, An
 
 @lru_cache(maxsize=256)
 def _defaults(kind: Any) -> dict[str, Any]:
-    """Fields with a default; the look-up is slow."""
+    """The look-up is slow."""
     return {
         field.name: field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
         for field in msgspec.structs.fields(kind)
@@ -100,13 +98,13 @@ def _defaults(kind: Any) -> dict[str, Any]:
 
 
 def rfc3339(wall_ns: int) -> str:
-    """Nanoseconds since 1970 as ``2026-03-01T12:00:00.000000000Z``."""
+    """``2026-03-01T12:00:00.000000000Z``."""
     seconds, rest_ns = divmod(wall_ns, NS_PER_SECOND)
     return f"{_whole_second(seconds)}.{rest_ns:09d}Z"
 
 
 def utc_text(wall_ns: int) -> str:
-    """The same for people: ``2026-03-01 12:00:00.123 UTC``."""
+    """For people: ``2026-03-01 12:00:00.123 UTC``."""
     return time_text(rfc3339(wall_ns))
 
 
@@ -115,14 +113,11 @@ def time_text(time: str | None) -> str:
     return f"{time[:10]} {time[11:23]} UTC" if time else ""
 
 
-# A shutdown has thousands of records within seconds, and a listing prints the time of each.
+# A listing prints the time of thousands of records within seconds.
 @lru_cache(maxsize=64)
 def _whole_second(seconds: int) -> str:
-    """``2026-03-01T12:00:00``, in the Gregorian calendar.
-
-    Without `time`, whose range depends on the platform: with years that begin in March a month's length
-    follows from its place.
-    """
+    """``2026-03-01T12:00:00``, without `time`, whose range depends on the platform."""
+    # In years that begin in March, a month's length follows from its place.
     days, seconds = divmod(seconds, 86_400)
     hours, seconds = divmod(seconds, 3_600)
     era, day_of_era = divmod(days + 719_468, 146_097)

@@ -1,8 +1,4 @@
-"""The root cause of an outage's course, and its headline: the first line of every verb, of the page and of
-the list of outages.
-
-An outage has one root: its gravest alarm, else what it waits for.
-"""
+"""An outage's one root cause (its gravest alarm, else what it waits for), and its headline."""
 
 from __future__ import annotations
 
@@ -34,7 +30,7 @@ class OutageCause(NamedTuple):
 
 
 _STATUS = "ebbtide outage status {node}"
-#: What a person does about each code. Of alarms the gravest first.
+#: What a person can do. The gravest alarm first.
 CURES: dict[str, tuple[Severity, str]] = {
     "proof-wrong": ("bad", "stop the workloads of its volumes and check their data; then repair the source"),
     "six-minute-detach": ("bad", "switch {node} off, then check the volume's data"),
@@ -60,7 +56,7 @@ CURES: dict[str, tuple[Severity, str]] = {
     "unrecovered": ("mixed", "ebbtide outage explain {node}"),
 }
 
-#: By how the reason begins (`actors.outage`), whatever the stage; the first one counts.
+#: By the begin of a reason (`actors.outage`); the first one counts.
 _REASONS = {
     f"{BRAKE_SAYS}control-plane nodes": "brake-control-plane",
     f"{BRAKE_SAYS}etcd's": "brake-etcd",
@@ -70,15 +66,15 @@ _REASONS = {
     DRY_SAYS: "dry-run",
     "another client has removed our taint": "taken-away",
 }
-#: What an open outage waits for, where that is no work of the controller's own.
+#: Stages that wait for others than the controller.
 _WAITS: tuple[PhaseKind, ...] = ("proof", "permit")
 _WRITES: tuple[PhaseKind, ...] = ("tainting", "untainting", "quarantined", "powering")
-#: How `outage_record` begins the text of a stage after a failed write.
+#: In the text of a stage after a failed write (`outage_record`).
 _FAILED = "could not be"
 
 
 def outage_cause(outage: OutageRecord) -> OutageCause | None:
-    """None: it goes as it should."""
+    """None: the outage has no obstacle."""
     code, text = _code(outage)
     if not code:
         return None
@@ -87,7 +83,7 @@ def outage_cause(outage: OutageRecord) -> OutageCause | None:
 
 
 def wait_code(reason: str) -> str:
-    """Of what an outage waits for before the taint."""
+    """For a reason before the taint."""
     return _coded(reason) or "not-proved"
 
 
@@ -124,7 +120,7 @@ def _code(outage: OutageRecord) -> tuple[str, str]:
     return "hanging", f"{' and '.join(hangs)} of {visible(outage.node)} are waited for"
 
 
-#: The whole outage by its outcome, and the name of its sign.
+#: By outcome, with the name of a sign.
 HEADLINES: dict[str, tuple[str, str]] = {
     "recovered": ("{node} was out of service for {out}, and is back.", "good"),
     "proof-wrong": ("{node} was put out of service, and was not off.", "bad"),
@@ -136,7 +132,6 @@ HEADLINES: dict[str, tuple[str, str]] = {
 
 
 def outage_headline(outage: OutageRecord) -> str:
-    """A line that begins with the cause, if there is one, then the whole outage in a sentence."""
     cause = outage_cause(outage)
     return f"{cause.text}. {outage_sentence(outage)}" if cause is not None else outage_sentence(outage)
 
@@ -152,7 +147,7 @@ def outage_sentence(outage: OutageRecord) -> str:
     if outage.untainted_ns is not None:
         return f"Our taint on {node} is gone; the outage is still followed."
     if outage.out_ns == 0:
-        # The journal began with our taint: its begin was lost.
+        # The journal begins with our taint.
         return f"{node} was out of service before its record began, and is not back."
     return f"{node} was put out of service {span(outage.out_ns)} after it was suspected, and is not back."
 

@@ -1,10 +1,7 @@
-"""An outage as one value, and the fold that makes it. Page, tables, chain and export of outages read it.
+"""An outage as one value, and the fold that makes it.
 
 Times are nanoseconds since the outage began: on the writing leader's monotonic clock, by the wall clock
 between leaders. None: it did not happen, or is not on record.
-
-``course`` has what the outage as a whole waited for, one stage after another without a gap; ``waits`` of a
-pod and of an attachment are the same for them. Above `PARTS_MAX` the oldest ones become one.
 """
 
 from __future__ import annotations
@@ -21,10 +18,10 @@ from ebbtide.events.record.fold import PARTS_MAX, EpisodeFold, begin_of_record, 
 from ebbtide.events.record.shutdown_record import DamageRecord, EpisodePart, RecordPart
 from ebbtide.events.segment import Header
 
-#: Of a row on the outage's page, in memory: 10 000 in all.
+#: A row on the outage's page counts so many (`fold.KEPT_MAX`), so a page has at most 10 000.
 ROW_VALUES = 500
 EARLIER = "several reasons, one after another"
-#: An outage's outcome while it has none.
+#: In place of an outcome.
 OPEN: Literal["open"] = "open"
 OutageEnd = o.OutageOutcome | Literal["open"]
 PhaseKind = Literal[
@@ -45,14 +42,14 @@ StatementKind = Literal["accepted", "refused", "voided", "contradicted", "contra
 
 
 class Wait(RecordPart):
-    """From ``at_ns`` on it waited for this, until the next one or its end."""
+    """From ``at_ns`` until the next one, or the end."""
 
     at_ns: int
     reason: str
 
 
 class Phase(RecordPart):
-    """``ended_ns`` None: it goes on."""
+    """``ended_ns`` None: it continues."""
 
     what: PhaseKind
     text: str
@@ -61,7 +58,7 @@ class Phase(RecordPart):
 
 
 class Statement(RecordPart):
-    """The fate of a source's statement; ``who`` as in `OutOfService.proof`."""
+    """``who`` as in `OutOfService.proof`."""
 
     what: StatementKind
     at_ns: int
@@ -71,7 +68,7 @@ class Statement(RecordPart):
 
 
 class LostPodRecord(RecordPart):
-    """A pod that hung on the node. ``by`` is its successor's UID; its own: it runs on here."""
+    """``by``: its successor's UID; its own UID: it still runs here."""
 
     uid: str
     namespace: str
@@ -89,15 +86,13 @@ class LostPodRecord(RecordPart):
 
     @property
     def outcome(self) -> str:
-        """``recovered`` elsewhere, ``gone`` (no controller makes it again), ``spared``, or ``waiting``."""
+        """``gone``: no controller makes it again; ``spared``: it still runs here."""
         if self.ended_ns is None:
             return "waiting"
         return "gone" if not self.by else "spared" if self.by == self.uid else "recovered"
 
 
 class AttachmentRecord(RecordPart):
-    """A VolumeAttachment of the node."""
-
     name: str
     volume: str = ""
     driver: str = ""
@@ -115,7 +110,7 @@ class AttachmentRecord(RecordPart):
 
     @property
     def outcome(self) -> str:
-        """``detached``, ``forced`` (without the taint), ``kept`` (the node is back), ``waiting``."""
+        """``forced``: without the taint; ``kept``: the node is back."""
         if self.ended_ns is None:
             return "waiting"
         return "kept" if self.kept else "forced" if self.forced else "detached"
@@ -125,7 +120,7 @@ Subject = LostPodRecord | AttachmentRecord
 
 
 class LeaderRecord(RecordPart):
-    """A process that wrote in this outage; the first one may have begun before it (``at_ns`` None)."""
+    """A process that wrote in this outage. ``at_ns`` None: it began before."""
 
     at_ns: int | None
     replica: str
@@ -133,7 +128,7 @@ class LeaderRecord(RecordPart):
 
 
 class Alarm(RecordPart):
-    """A fault that needs a person. ``code`` is stable, ``text`` for people."""
+    """A fault that needs a person. ``code`` is stable, ``text`` is for people."""
 
     at_ns: int
     seq: int
@@ -142,33 +137,32 @@ class Alarm(RecordPart):
 
 
 class OutageRecord(EpisodePart):
-    """One outage. ``boot_id``: the Node's, on record at the outage's begin."""
+    """``boot_id``: the Node's, at the outage's begin. ``course``: one stage after another, without a gap."""
 
     node_uid: str
     outcome: OutageEnd = OPEN
     settings: o.OutageSettings = o.OutageSettings()
     reason: str = ""
-    #: When the taint was set, and whose proof it was.
+    #: When the taint was set.
     out_ns: int | None = None
     effect: o.Effect | Literal[""] = ""
     proof: str = ""
     recovered_ns: int | None = None
     returned_ns: int | None = None
     same_boot: bool | None = None
-    #: When our taint was removed again.
     untainted_ns: int | None = None
     unrecovered: tuple[str, ...] = ()
     course: tuple[Phase, ...] = ()
     statements: list[Statement] = []
     pods: tuple[LostPodRecord, ...] = ()
     attachments: tuple[AttachmentRecord, ...] = ()
-    #: The storm brake's last answer; empty: it was not asked.
+    #: The storm brake's last answer.
     brake: str = ""
     leaders: list[LeaderRecord] = []
     alarms: list[Alarm] = []
-    #: Each source's latest verdict and its time: ``off``, ``on``, ``unknown`` and its error.
+    #: Each source's latest verdict, with its error.
     sources: dict[str, Wait] = {}
-    #: Why the end was not graceful, if the node has reported it.
+    #: The node's own report.
     last_boot: o.LastBootStated | None = None
 
     @property
@@ -177,12 +171,11 @@ class OutageRecord(EpisodePart):
 
     @property
     def end_ns(self) -> int:
-        """The close, or the end of the record."""
+        """The end of the record, if the outage is open."""
         return self.last_ns if self.ended_ns is None else self.ended_ns
 
     @property
     def subjects(self) -> tuple[Subject, ...]:
-        """Everything that hung."""
         return (*self.pods, *self.attachments)
 
 
@@ -190,11 +183,10 @@ class OutageRecord(EpisodePart):
 
 
 class OutageBoots:
-    """The boots of an outage's node, and the report on how one ended.
+    """Decides whether a Node's report on a boot is about the outage.
 
-    A Node may report any boot. The report is about the outage if that boot was on record when the outage
-    began, or when the taint was ordered. After the outage's end another boot must have replaced it: a boot
-    that was only unreachable may end at any later time.
+    The boot must have been on record when the outage began, or when the taint was ordered. After the outage's
+    end another boot must have replaced it: a boot that was only unreachable may end at any later time.
     """
 
     def __init__(self) -> None:
@@ -209,7 +201,7 @@ class OutageBoots:
         self._read[event.boot_id] = None
 
     def tell(self, event: o.LastBootStated, *, over: bool) -> bool:
-        """Whether it is new, and about this outage."""
+        """True: it is new, and about this outage."""
         replaced = any(boot != event.boot_id for boot in self._read)
         if event == self.told or event.boot_id not in self._suspected or (over and not replaced):
             return False
@@ -218,8 +210,6 @@ class OutageBoots:
 
 
 class LeaderBefore:
-    """The latest leader."""
-
     def __init__(self) -> None:
         self.seq = 0
         self.event: o.LeaderStarted | None = None
@@ -233,13 +223,11 @@ class LeaderBefore:
             self.event = event
 
 
-#: How the OutageActor begins a reason of the storm brake.
+#: How the OutageActor begins its reasons.
 BRAKE_SAYS = "the storm brake: "
-
-#: How it begins others.
 PAUSED_SAYS, DRY_SAYS = "paused by a person", "dry run: "
 
-#: During these phases an outage that waits has no taint yet.
+#: The phases before the taint.
 _BEFORE: tuple[PhaseKind | None, ...] = (None, "proof", "permit", "reading", "tainting", "powering", "aside")
 
 _ORDER_PHASES: dict[type[Order], tuple[PhaseKind, str]] = {
@@ -258,7 +246,7 @@ _STATEMENTS: dict[type[Event], StatementKind] = {
     o.ContradictionEnded: "contradiction-ended",
 }
 
-#: The phase after a failed order, by its kind: the outage waits for the next try.
+#: The phase after a failed order.
 _FAILED_TEXTS: dict[str, tuple[PhaseKind, str]] = {
     "taint": ("tainting", "the taint could not be written, and is tried again"),
     "untaint": ("untainting", "our taint could not be taken away, and that is tried again"),
@@ -269,10 +257,7 @@ _FAILED_TEXTS: dict[str, tuple[PhaseKind, str]] = {
 
 
 class OutageFold(EpisodeFold):
-    """``record`` is the outage as far as the events go; `finish` completes it.
-
-    Its leaders may have run on several machines: between two of them only the wall clock measures.
-    """
+    """`finish` completes ``record``."""
 
     record: OutageRecord
     late_tags = (o.LastBootStated.__name__,)
@@ -289,18 +274,18 @@ class OutageFold(EpisodeFold):
         super().__init__(number, first, identity.boot_id)
         self.record = OutageRecord(
             **{**begin_of_record(number, first, header), "boot_id": ""},
-            # Where the journal has lost its begin, its header names the node.
+            # For a journal that has lost its begin.
             node_uid=identity.machine_id,
         )
-        #: The monotonic time of the record that the fold interprets, on its leader's clock.
+        #: The current record's time, on its leader's monotonic clock.
         self.mono_ns = first.mono_ns
         self.boots = OutageBoots()
-        #: Of the Node as last read, by kind.
+        #: Of the Node as last read, by `IdentityKind`.
         self.identities: dict[str, str] = {}
         self.course: list[Phase] = []
         self.pods: dict[str, LostPodRecord] = {}
         self.attachments: dict[str, AttachmentRecord] = {}
-        #: Of open orders about the Node: the word in the key, by key.
+        #: Open orders about the Node: the word in the key, by key.
         self.orders: dict[str, str] = {}
         if before.event is not None and before.seq < number:
             self.led(before.event, None)
@@ -316,7 +301,7 @@ class OutageFold(EpisodeFold):
         self.turn_to(raw, header.identity.boot_id)
         if not late:
             self.record.last_seq, self.mono_ns = raw.seq, raw.mono_ns
-            # The step that closes the outage may have more records: they are no part of the wait.
+            # More records of the closing step are no part of the outage.
             if self.record.ended_ns is None:
                 self.record.last_ns = max(self.record.last_ns, self.point.at_ns)
         event, handle = None, self.handlers.get(raw.tag)
@@ -333,12 +318,11 @@ class OutageFold(EpisodeFold):
         self.record.settings = event.settings
 
     def enter(self, what: PhaseKind, text: str) -> None:
-        """The whole outage waits for this from now on."""
         at_ns = self.point.at_ns
         if self.course and self.course[-1].began_ns < at_ns:
             self.course[-1].ended_ns = at_ns
         elif self.course:
-            # One step may go through several stages: only the last one took time.
+            # One step may pass several stages: only the last one takes time.
             self.course.pop()
         before = self.course[-1] if self.course else None
         if before is not None and (before.what, before.text) == (what, text):
@@ -362,13 +346,12 @@ class OutageFold(EpisodeFold):
         self.record.alarms.append(Alarm(at_ns=at_ns, seq=seq, code=code, text=text))
 
     def finish(self, boot_id: str | None = None, damage: DamageRecord | None = None) -> OutageRecord:
-        """The record as it stands. Another leader continues an outage, in any boot."""
         record = self.record
         record.damage = damage
         for each in self.course:
             if each.ended_ns is None:
                 each.ended_ns = record.ended_ns
-        # The last stage begins where the outage ends, unless it took time.
+        # A stage that begins at the outage's end took no time.
         record.course = tuple(each for each in self.course if each.ended_ns != each.began_ns)
         record.pods = tuple(self.pods.values())
         record.attachments = tuple(self.attachments.values())
@@ -433,9 +416,7 @@ class OutageFold(EpisodeFold):
 
     @meaning(o.NodeRead)
     def node_read(self, event: o.NodeRead) -> None:
-        """Another program may remove our taint, or an order without an outcome on record. A taint with a
-        damaged note still counts as set.
-        """
+        """Another program may remove our taint. A taint with a damaged note still counts as set."""
         self.boots.read(event)
         self.identities = {
             "systemUUID": event.system_uuid,
@@ -500,7 +481,7 @@ class OutageFold(EpisodeFold):
     def proof_accepted(self, event: o.ProofAccepted) -> None:
         self.spend(ROW_VALUES)
         at_ns = self.point.at_ns
-        # ``until_ns`` is on this leader's clock, as the record's own stamp is.
+        # ``until_ns`` is on this leader's clock.
         until_ns = at_ns + event.until_ns - self.mono_ns
         said = Statement(what="accepted", at_ns=at_ns, who=o.who_of(event), until_ns=until_ns)
         self.record.statements.append(said)
@@ -515,7 +496,7 @@ class OutageFold(EpisodeFold):
 
     @meaning(o.EvidenceRead)
     def evidence_read(self, event: o.EvidenceRead) -> None:
-        # A peer and a kubelet can only contradict: their "off" only ends a contradiction.
+        # "off" from a peer or a kubelet is no proof: it only ends a contradiction.
         only_contradicts = event.source in ("peer", "kubelet")
         verdict = "nothing" if event.verdict == "off" and only_contradicts else event.verdict
         known = self.identities.get(event.identity_kind, "")
