@@ -58,11 +58,11 @@ from ebbtide.tracing import (
 )
 
 if TYPE_CHECKING:
-    # Made by the demo: an idle daemon need not load a model of logind.
+    # For the demo: an idle daemon need not load a model of logind.
     from ebbtide.actors.edges.embedded_logind import EmbeddedLogindEdge
     from ebbtide.actors.edges.process.process_edge import ProcessEdge
 
-#: How often a moved journal tries its first location again. Each try is a segment with a checkpoint.
+#: A moved journal tries its first location this often. Each try is a segment with a checkpoint.
 AWAY_SECONDS = 60
 
 
@@ -70,8 +70,7 @@ AWAY_SECONDS = 60
 HEARD_SECONDS_MAX = 15
 
 
-#: A segment ends after a shutdown, so that it can be copied elsewhere. Segments stay few where shutdowns are
-#: cancelled all day.
+#: A segment ends after a shutdown, to be copied elsewhere; but not at each of many cancelled ones.
 SETTLED_SEGMENT_SECONDS_MIN = 60
 
 
@@ -132,9 +131,7 @@ class Daemon:
         #: None: of the demo, or not to be had.
         self.machine_lock: socket.socket | None = None
         self._waiting: set[Holder] = set()
-        #: The pods' edge in mode process.
         self.local: ProcessEdge | None = None
-        #: None where no segment is shipped.
         self.shipping: ShippingEdge | None = None
         self._shown = ""
         self._full_at_bytes = SEGMENT_BYTES_MAX
@@ -226,13 +223,13 @@ class Daemon:
             await trio.sleep(every_seconds)
 
     async def _beat(self) -> None:
-        """While a shutdown runs, bounds the time of a power cut: a second without a record gets one."""
+        """A second of a shutdown without a record gets one: this bounds the time of a power cut."""
         while True:
             while self.status.phase not in BEATING_PHASES:
                 await self._stepped.wait()
             while self.status.phase in BEATING_PHASES:
                 await self._beat_once(BEATING_PHASES)
-            # One more, whose frame says that the release's outcome is durable: a trace's root waits for that.
+            # A trace's root waits for one more: its frame shows that the release's outcome is durable.
             while self.status.phase == "released" and not await self._beat_once(("released",)):
                 pass
 
@@ -275,7 +272,7 @@ class Daemon:
 
     async def _view(self) -> None:
         """For read-only callers. The node is protected without it."""
-        # Imported here: arming has begun already.
+        # Arming has begun already.
         from ebbtide import view_socket as view
 
         async def until_shutdown() -> None:
@@ -372,8 +369,7 @@ class Daemon:
                     freeze_what_stays()
                 for edge in self.edges:
                     edge.prewarm()
-                # The imports leave over 1 MiB of memory, which glibc's allocator would keep for months. musl
-                # has no such call.
+                # The imports leave over 1 MiB, which glibc would keep for months. musl has no such call.
                 with suppress(AttributeError):
                     ctypes.CDLL(None).malloc_trim(0)
         self._stepped.set()
@@ -435,10 +431,8 @@ def keep_one_heap() -> None:
 
 
 async def daemon_under_logind(options: RunOptions, loaded: Loaded, node_parts: NodeParts | None) -> Daemon:
-    """Under the system's logind, once no other daemon protects this machine. ``node_parts``: for a node's
-    modes.
-
-    Raises RuntimeTaken where another daemon runs here.
+    """Once no other daemon protects this machine. ``node_parts``: for a node's modes. Raises RuntimeTaken
+    where another daemon runs here.
     """
     from ebbtide.actors.edges.logind_edge import LogindEdge
 
@@ -485,9 +479,8 @@ async def _assemble(
     report: Report,
     last_boot: Callable[[str, str], Edge] | None = None,
 ) -> Daemon:
-    """``last_boot``: makes the edge that reads the end of the last boot, from both boots' ids.
-
-    Raises JournalLocked, ForeignJournal, OSError: each in one line with the cure.
+    """``last_boot``: makes the edge that reads the end of the last boot, from both boots' ids. Raises
+    JournalLocked, ForeignJournal, OSError: each in one line with the cure.
     """
     who = journal_identity(name)
     paths = [options.journal, *map(Path, loaded.config.journal_fallbacks)]
@@ -610,8 +603,8 @@ def boot_to_ask_about(recovered: Recovered, boot_id: str) -> str:
 async def recover_in_time(
     storages: Sequence[Storage], machine_id: str, fresh_id: bytes, wall_ns: int, tell: Tell
 ) -> Recovered:
-    """The history of the first location that answers in time, else a new journal: an unreadable one must not
-    leave the node unprotected.
+    """From the first location that answers in time, else a new journal: an unreadable one must not leave the
+    node unprotected.
     """
     for at, storage in enumerate(storages):
         sources = [each.source for each in storages[at:]]
@@ -647,9 +640,7 @@ async def _trim_journal(
     keep_from_seq: int | None,
     shipping: ShippingEdge | None = None,
 ) -> Sequence[str]:
-    """Removes old segments once they are exported and shipped. Returns their names, also after an error or a
-    deadline.
-    """
+    """Only segments that are exported and shipped. Returns their names, also after an error or a deadline."""
     gone: list[str] = []
 
     def removed(name: str) -> None:

@@ -107,7 +107,7 @@ class DaemonStatus(NodeState):
         return {uid: pod.label for uid, pod in self.shutdown.pods.items() if pod.namespace}
 
     def fold(self, records: Sequence[Record]) -> None:
-        """A step's records. `FOLDED_TAGS` has every type that counts."""
+        """`FOLDED_TAGS` has every type that counts."""
         for record in records:
             event = record.event
             if type(event) in NODE_EVENTS:

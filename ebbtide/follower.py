@@ -1,8 +1,7 @@
 """``python -m ebbtide.follower``: sends the journal to one place. Its job is on standard input.
 
-The daemon starts one process for a tracing back end, and one for an object store: a shutdown kills the second
-while the first must go on. Each may be killed at any moment: the journal and the cursor have all that it
-needs.
+The daemon starts one process for a tracing back end, and one for an object store: a shutdown kills only the
+second. Each may be killed at any moment: it resumes from the journal and the cursor.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ MEMORY_BYTES_MAX = 512 * 1024 * 1024
 SHIPPING_BYTES_MAX = 240 * 1024 * 1024
 #: Between two looks: in a shutdown, where the daemon may wait, and otherwise.
 LOOK_SECONDS, LOOK_IDLE_SECONDS = 0.02, 0.25
-#: When the daemon has gone, the machine may go too: this much is still sent.
+#: Without the daemon, the machine may go too.
 LINGER_SECONDS = 5.0
 UNWELL_LOOK_SECONDS = 0.1
 CLOSE_SECONDS_MAX = 1.0
@@ -56,8 +55,8 @@ async def follow(
     log: Callable[[int, str], None],
     blocking: Callable[..., Awaitable[Any]] = in_thread,
 ) -> str:
-    """Sends what the journal has behind the sink's cursor, until nothing is left and nothing is under way.
-    Returns why something is left, or "".
+    """Sends what the journal has behind the sink's cursor, until nothing is left. Returns why something is
+    left.
     """
     reason = ""
     begun = saved_at = trio.current_time()
@@ -92,10 +91,10 @@ async def follow(
 
 
 class Input:
-    """Standard input, line by line; None at its end."""
+    """None at the end of standard input."""
 
     def __init__(self) -> None:
-        # A copy: the stream closes its descriptor, and the interpreter its own standard input.
+        # A copy: the stream closes its descriptor, and the interpreter its own.
         self._stream = trio.lowlevel.FdStream(os.dup(sys.stdin.fileno()))
         self._buffer = b""
 
@@ -110,7 +109,7 @@ class Input:
 
 
 class Daemon:
-    """Reports on standard output. A daemon that does not read loses them: it has more urgent work."""
+    """On standard output. A daemon that does not read loses reports: it has more urgent work."""
 
     def __init__(self) -> None:
         # A copy: a library's prints go to the log.
@@ -213,7 +212,7 @@ async def _until_done(sink: Sink, requests: Input, daemon: Daemon) -> bool:
     """Returns whether something is left."""
 
     async def flush(request: side_process.Request) -> None:
-        # When all has arrived, or if the back end is not well. The daemon bounds the time.
+        # The daemon bounds the time.
         unsent = ""
         while sink.settled_seq < request.durable and not unsent:
             await trio.sleep(LOOK_SECONDS)
@@ -241,7 +240,7 @@ async def _until_done(sink: Sink, requests: Input, daemon: Daemon) -> bool:
 
 
 def _volatile(locations: Sequence[str]) -> tuple[str, ...]:
-    """Fallbacks in memory: a sync there is not durable."""
+    """A sync to a fallback in memory is not durable."""
     mounts = []
     with suppress(OSError), open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as file:
         mounts = [line.split()[1:3] for line in file]

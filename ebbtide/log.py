@@ -64,7 +64,7 @@ FAILURE_CHARACTERS_MAX = 1000
 
 
 def failure_line(label: str, error: Exception) -> str:
-    """The record of it has only the error's kind."""
+    """A failure's record has only the error's kind."""
     calls = traceback.extract_tb(error.__traceback__)[-PLACES_MAX:]
     places = " > ".join(f"{Path(call.filename).name}:{call.lineno} in {call.name}" for call in calls)
     return visible(f"{label} failed at {places}: {type(error).__name__}: {error}"[:FAILURE_CHARACTERS_MAX])
@@ -75,7 +75,7 @@ TRACE_IDS_MAX = 4
 
 
 class TraceIds:
-    """By number, of the last shutdowns. ``current``: the open one's or the last one's, or empty."""
+    """The ids of the last shutdowns, by number. ``current``: the open one's or the last one's, or empty."""
 
     def __init__(self, episode: int = 0, current: str = "") -> None:
         self.current = current

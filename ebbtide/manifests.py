@@ -305,8 +305,6 @@ class PriorityClassObject(ObjectPart, frozen=True):
     global_default: bool = False
 
 
-# From objects to manifests.
-
 #: Never changes: a pod keeps its UID from one start to the next.
 _UID_NAMESPACE = uuid.uuid5(uuid.NAMESPACE_DNS, "pods.ebbtide.dev")
 
@@ -318,7 +316,7 @@ class ManifestError(ValueError):
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """``finished``: it has ended, and is in no plan. ``begun``: a kubelet has written its status.
     ``unplaced``: on no node yet. ``class_name``: a priority class without a known number. ``obstacles``: why
-    it cannot run as local processes; a plan ignores them. Now is 0 ns for its deletion.
+    it cannot run as local processes; a plan ignores them. Its deletion counts from now.
     """
 
     pod: Pod
@@ -443,7 +441,7 @@ def _derived_uid(namespace: str, name: str) -> str:
     return str(uuid.uuid5(_UID_NAMESPACE, f"{namespace}/{name}"))
 
 
-#: What `known_pods` reads of an object beside the fields above.
+#: What `known_pods` reads beside the fields above.
 _SEEN = {
     "metadata": ("name", "annotations", "labels", "ownerReferences"),
     "spec": ("nodeName", "tolerations", "volumes"),
@@ -527,7 +525,7 @@ def _container(
 
 
 def sleep_mistake(seconds: int, grace_seconds: int | None, allow_zero: bool) -> str:
-    """The API server's rule for a sleep (KEP-3960), in its words; empty if it is kept."""
+    """The API server's rule for a sleep (KEP-3960); empty if it is kept."""
     least = 0 if allow_zero else 1
     if seconds >= least and (grace_seconds is None or seconds <= grace_seconds):
         return ""
@@ -553,7 +551,7 @@ STDIN_NAME = "standard input"
 
 POD_KIND, CLASS_KIND = "Pod", "PriorityClass"
 _VERSIONS = {POD_KIND: "v1", CLASS_KIND: "scheduling.k8s.io/v1"}
-#: Kinds with a template of pods, and their API groups. Other groups use the same names for other things.
+#: API groups by kinds with a template of pods. Other groups use the same names.
 _WORKLOADS = {
     "Deployment": ("apps", "extensions"),
     "ReplicaSet": ("apps", "extensions"),
@@ -569,10 +567,10 @@ def load_manifests(
     paths: Sequence[str | Path], *, allow_zero_sleep: bool = True, notes: list[PlanWarning] | None = None
 ) -> list[Manifest]:
     """The pods of these files, folders (without subfolders), or ``-`` for standard input. A workload gives a
-    pod for each replica.
+    pod for each replica. PriorityClass objects apply to the pods of all files.
 
-    PriorityClass objects apply to the pods of all files. ``notes`` takes a line for each unreadable object,
-    and about objects that are no pods. Raises ManifestError.
+    ``notes`` takes a line for each unreadable object, and about objects that are no pods. Raises
+    ManifestError.
     """
     gathered = Gathered(ReadOptions(allow_zero_sleep))
     files: list[tuple[str | Path, bool]] = []
@@ -609,7 +607,7 @@ def load_manifests(
 def load_pods(
     paths: Sequence[str | Path], settings: Settings, notes: list[PlanWarning] | None = None
 ) -> tuple[Pod, ...]:
-    """The pods that have not ended. A deletion begins at the signal: the same files give the same pods at any
+    """The pods that have not ended. Their deletions begin at the signal: the result does not depend on the
     time. Raises ManifestError.
     """
     zero = settings.gate("PodLifecycleSleepActionAllowZero")
@@ -648,9 +646,8 @@ def plan_of(
 def load_local_pods(
     path: str | Path, *, allow_zero_sleep: bool = True
 ) -> list[tuple[Pod, pod_spec.ProcessSpec]]:
-    """The pods of one file, to run as local processes. Waits for no pipe.
-
-    Raises ManifestError, also for a pod that only a cluster can run.
+    """To run as local processes. Waits for no pipe. Raises ManifestError, also for a pod that only a cluster
+    can run.
     """
     try:
         raw = read_file(path, LOCAL_BYTES_MAX)
@@ -678,8 +675,8 @@ def parse_manifests(
     bytes_max: int = FILE_BYTES_MAX,
     nodes_max: int = NODES_MAX,
 ) -> list[Manifest]:
-    """The pods of one text, for local processes. A class without an object in the text counts as 0 and stays
-    in ``class_name``. Raises ManifestError, also for other kinds.
+    """For local processes. A class without an object in the text counts as 0 and stays in ``class_name``.
+    Raises ManifestError, also for other kinds.
     """
     gathered = Gathered(ReadOptions(allow_zero_sleep, Expander()))
     gathered.add(name, raw, bytes_max, nodes_max)
@@ -705,7 +702,7 @@ class Gathered:
         self._options = options
         self._pods: list[Manifest] = []
         self._priorities: dict[str, int] = {}
-        #: The lowest global default; None without one.
+        #: The lowest global default.
         self._default_priority: int | None = None
         self._workloads: dict[str, Workload] = {}
         #: Objects that are not on the node, by kind.
@@ -865,7 +862,6 @@ class Gathered:
             yield one
 
     def notes(self, manifests: Sequence[Manifest]) -> Iterator[PlanWarning]:
-        """``manifests``: the pods among the objects."""
         yield from (("unreadable", each) for each in self.wrong)
         yield from (("field-twice", f"{each}; the last one counts") for each in dict.fromkeys(self._repeated))
         if all(each.finished for each in manifests):
@@ -912,7 +908,6 @@ def _first_look(raw: bytes) -> _JsonObject:
 
 
 def _named(kind: str, node: Node) -> str:
-    """For messages; empty without a name."""
     name = node.get("metadata").get("name").value
     if kind == CLASS_KIND or not isinstance(name, str):
         return ""
@@ -993,8 +988,7 @@ def _mapping(node: Node, path: str, name: str) -> Node:
 
 
 def _in_folder(folder: Path) -> list[Path]:
-    """Regular files, as for the kubelet's static pods."""
-    # Hidden files are unfinished copies and editors' files.
+    """Regular files, as for the kubelet's static pods. Hidden files are unfinished copies."""
     try:
         found = [path for path in sorted(folder.iterdir()) if path.suffix in MANIFEST_SUFFIXES]
         return [path for path in found if not path.name.startswith(".") and stat.S_ISREG(path.stat().st_mode)]

@@ -132,7 +132,7 @@ def _runtime_socket(options: RunOptions, section: NodeSection) -> Path:
 
 
 def _find_kubeconfig(options: RunOptions, section: NodeSection) -> tuple[Path | None, bool]:
-    """As in `NodeParts`."""
+    """The fields ``kubeconfig`` and ``has_api`` of `NodeParts`."""
     given = options.kubeconfig or section.kubeconfig
     if given == IN_CLUSTER or (given is None and in_a_pod()):
         if not os.environ.get("KUBERNETES_SERVICE_HOST"):

@@ -116,7 +116,7 @@ class Unreadable(Exception):
 
 
 def recover(sources: Sequence[Source], machine_id: str, fresh_id: bytes) -> Recovered:
-    """Read the journal in ``sources``. Raises Unreadable, events.recovery.ForeignJournal, OSError."""
+    """Raises Unreadable, events.recovery.ForeignJournal, OSError."""
     try:
         return _recover(sources, machine_id, fresh_id)
     except (Unreadable, ForeignJournal, UndeclaredTransition, OSError):
@@ -145,7 +145,7 @@ def _recover(sources: Sequence[Source], machine_id: str, fresh_id: bytes) -> Rec
         raise Unreadable(verdict.banner)
     system.next_seq = verdict.start(fresh_id).after.seq + 1
     complete_from_actors(past.status, system)
-    # The open shutdown, or the last one. Its first record may be before the records read.
+    # The shutdown's first record may be before the records read.
     trace_id = ""
     if system.episode:
         first_hash = past.hashes.get(system.episode)

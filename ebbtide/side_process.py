@@ -26,8 +26,7 @@ from ebbtide.shipping.shipping_destination import Store
 # headers: other processes could read an argument or a variable.
 
 
-#: All is sent; some is kept; the job cannot be done. Codes of sysexits.h: an interpreter that fails ends with
-#: 1.
+#: All is sent; some is kept; the job cannot be done. sysexits.h: an interpreter that fails ends with 1.
 EXIT_DONE, EXIT_KEPT, EXIT_WRONG = 0, 75, 78
 #: A job with long headers fits.
 LINE_BYTES_MAX = 256 * 1024
@@ -72,11 +71,11 @@ def encode_line(message: msgspec.Struct) -> bytes:
     return msgspec.json.encode(message) + b"\n"
 
 
-#: After a start the daemon's own work goes first.
+#: The daemon's own start goes first.
 AFTER_START_SECONDS = 2.0
 #: After a back end refused, or did not answer.
 AGAIN_SECONDS = 600.0
-#: So many quick restarts after crashes; then it waits like the others.
+#: Quick restarts after crashes; after them it waits like the others.
 CRASHES_MAX = 3
 #: A child is not the service.
 PRIVATE_VARIABLES = ("NOTIFY_SOCKET", "LISTEN_", "WATCHDOG_", "FDSTORE", "INVOCATION_ID", "JOURNAL_STREAM")
@@ -90,9 +89,9 @@ def environment_of_children(without: tuple[str, ...] = ()) -> dict[str, str]:
 
 
 def lower_priority(memory_bytes_max: int) -> None:
-    """Of this process: the first to be killed when memory is short, with a limit of its own."""
-    # A system call filter may refuse these. The limit is for a library that leaks: it ends this process,
-    # whose work can be done again.
+    """Of this process, which is then the first to be killed when memory is short."""
+    # A system call filter may refuse these. The limit is for a library that leaks: the process's work can be
+    # done again.
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, 19)
     with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
@@ -122,7 +121,7 @@ class SideProcess(Edge):
                 await self._wanted.wait()
                 await trio.sleep(self._delay_seconds)
             await self._until_free()
-            # First: a wish during its life may come after its look.
+            # Before it lives: a wish during its life may come after its look.
             self._wanted = trio.Event()
             code = await self._live()
             # Retry a crash soon, but not for ever: the next process meets the same records.

@@ -1,9 +1,8 @@
 """Holds the delay lock while the daemon restarts, without a service manager's store (a DaemonSet).
 
 logind shuts down once the last duplicate of the lock is closed: a daemon that crashes in mid-shutdown would
-lose its pods' time. ``ebbtide run --keep-lock`` becomes this program. It supports the part of sd_notify(3)
-that `actors.edges.service_manager` uses, keeps the child's descriptors for the next child, and kills a child
-that hangs.
+lose its pods' time. ``ebbtide run --keep-lock`` becomes this program. It speaks the part of sd_notify(3) that
+`actors.edges.service_manager` uses.
 
 It runs as a file and imports no other module: its imports are resident twice on every node.
 """
@@ -43,7 +42,7 @@ RESTART_SECONDS = (
 SILENT_SECONDS_MAX = 6.0
 #: Until the first sign of life: the unit's TimeoutStartSec.
 START_SECONDS_MAX = 30.0
-#: One look's limit: while this process is frozen, the child may be too.
+#: A look counts no more silence: while this process is frozen, the child may be too.
 LOOK_SECONDS = 2.0
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -58,7 +57,7 @@ WARNING = 4
 
 
 def become_supervisor(command: Sequence[str]) -> None:
-    """Turn this process into a supervisor of ``command``. Raises OSError."""
+    """Turns this process into a supervisor. Raises OSError."""
     flags = ("-I", "-S", os.path.abspath(__file__))
     # exec loses buffers; standard error has none.
     sys.stdout.flush()
@@ -70,7 +69,7 @@ def pause_seconds(deaths: int) -> float:
 
 
 def log_to_stderr(level: int, line: str) -> None:
-    """Only with a reader: the child must not wait for a log."""
+    """If standard error has a reader: the child must not wait for a log."""
     prefix = f"<{level}>" if "JOURNAL_STREAM" in os.environ else ""
     try:
         if select.select([], [2], [], 0)[1]:

@@ -139,11 +139,9 @@ def show_configuration(loaded: Loaded) -> None:
 
 
 def check_configuration(loaded: Loaded, grant_ns: int | None, overrider: str = "") -> dict[str, Any]:
-    """``honoured``: whether logind's present limit (None: unknown) allows a valid configuration; None where
-    it depends on an unknown limit.
-
-    It does not where the limit is smaller than the periods and cannot be raised: by raiseGrant, or because
-    logind reads the drop-in ``overrider`` after ours. A missing reserve cuts no period.
+    """``honoured`` None: it depends on logind's unknown limit. False: the limit is smaller than the periods
+    and cannot be raised, by raiseGrant or because logind reads the drop-in ``overrider`` after ours. A
+    missing reserve cuts no period.
     """
     settings = loaded.settings
     periods = effective_periods(settings)

@@ -48,7 +48,7 @@ class Field(NamedTuple):
 
 
 class RuleError(ValueError):
-    """Over several fields. ``at``: names and list places, from the Struct on."""
+    """A broken rule over several fields. ``at``: names and list places, from the Struct on."""
 
     def __init__(self, message: str, *at: str | int) -> None:
         super().__init__(message)
@@ -154,7 +154,7 @@ class _Walker:
         for at, (name, each) in enumerate(node.value.items()):
             if known and name not in known:
                 self.mistakes.append(unknown(path, name, known, each.line))
-            # As above, but a header without a value has misplaced quotes.
+            # Absent as well, but a header without a value has misplaced quotes.
             elif each.value is not None or hidden:
                 found[name] = self.value(inner[1], each, f"{path}[{at}]" if hidden else f"{path}.{name}")
         return found

@@ -1,8 +1,7 @@
 """The kubelet's configuration as the kubelet reads its file, also inside a document of another kind.
 
-The kubelet decodes the first document of its file strictly, and if that fails leniently: the last of a
-repeated field counts, and it passes over unknown fields (v1.37's decoder). A note says where a strict reader
-would refuse.
+The kubelet decodes the first document of its file strictly, and if that fails leniently (v1.37): the last of
+a repeated field counts, and unknown fields do not. A note says where a strict reader would refuse.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from ebbtide.config.schema import (
 )
 
 #: Keys above a kubelet's configuration without its head (kubeadm, EKS, OpenShift, Karpenter, eksctl, kops,
-#: Talos, a kubelet's /configz), and the key inside that some of them have.
+#: Talos, a kubelet's /configz), and keys that some have inside.
 WRAPPERS = ("kubelet", "kubeletConfig", "kubeletConfiguration", "kubeletExtraConfig", "kubeletconfig")
 INNER = ("config", "extraConfig")
 #: It has the names, and no values.

@@ -1,7 +1,6 @@
 """Configuration files to one validated value: later documents win field by field.
 
-A document is Ebbtide's own, where an unknown field is an error, or the kubelet's (`config.kubelet_file`). The
-rules over several fields are the kubelet's, in its words.
+A document is Ebbtide's own, where an unknown field is an error, or the kubelet's (`config.kubelet_file`).
 """
 
 from __future__ import annotations
@@ -134,7 +133,7 @@ def documents(raw: bytes) -> list[Node]:
 
 @contextmanager
 def located(name: str, kubelet: bool = False) -> Iterator[None]:
-    """Turns a DocumentError into a ConfigError with file and line. ``kubelet``: the file is the kubelet's."""
+    """A DocumentError becomes a ConfigError with file and line. ``kubelet``: the kubelet's file."""
     try:
         yield
     except DocumentError as error:

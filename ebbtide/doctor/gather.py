@@ -221,7 +221,7 @@ def look_at_pods(options: RunOptions, section: NodeSection, running: str) -> Fou
                 if proc.is_same_process(each.pid, each.start_ticks)
             ]
         return FoundPods(tuple(manifests), tuple(filter(None, forecasts)), tuple(targets))
-    # Late: YAML, gRPC and the API's client.
+    # With YAML, gRPC and the API's client.
     from ebbtide.doctor.node_looks import look_at_node
 
     return look_at_node(options._replace(mode=mode), section)

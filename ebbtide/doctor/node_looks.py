@@ -118,8 +118,8 @@ def commands() -> Iterator[tuple[int, list[str]]]:
 
 
 def kubelet_process(node: str) -> rules.KubeletState:
-    """With this node's name on its command line, else the first without a name: a machine with clusters in
-    containers shows all their kubelets.
+    """With this node's name on its command line, else without any: a machine with clusters in containers
+    shows all their kubelets.
     """
     found = [(pid, argv) for pid, argv in commands() if argv[0].rpartition("/")[2] == KUBELET]
     for name in (node, ""):
@@ -209,7 +209,6 @@ API_SECONDS_MAX = 5.0
 FOREIGN_LABEL = {"metadata": {"labels": {"ebbtide.dev/never": "set"}}}
 
 HTTP_UNAUTHORIZED, HTTP_INVALID = 401, 422
-#: More than a node has.
 PODS_MAX = 1000
 
 
@@ -220,7 +219,7 @@ class _Pods(msgspec.Struct):
 async def look_at_api_server(
     kubeconfig: Path | None, node: str
 ) -> tuple[rules.ApiServerState, tuple[known_pods.KnownPod, ...]]:
-    """``kubeconfig`` None: the service account of our own pod."""
+    """``kubeconfig`` None: our own pod's service account."""
     from ebbtide.actors.edges.kubernetes.api_client import ApiClient, ClientMissing
 
     found = rules.ApiServerState(source="in-cluster" if kubeconfig is None else str(kubeconfig))
@@ -361,7 +360,7 @@ async def _look_at_parts(options: RunOptions, parts: NodeParts, unfit: str) -> F
     store = known_pods.PodStore()
     store.restore(known_pods.PodCache(lasting_folder(options), parts.node, lambda level, line: None).load())
     store.set_manifests(known_pods.read_manifests(parts.static_pods, parts.node))
-    # Last, since it is newer than the daemon's cache.
+    # Newer than the daemon's cache.
     if api.answers:
         store.replace(listed, resource_version="")
     pods = [pod_view(entry, known_pod_of(entry, store)) for entry in entries]

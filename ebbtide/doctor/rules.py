@@ -215,7 +215,7 @@ NEEDED_RIGHTS = tuple(
     )
 )
 RIGHTS = tuple(need.right for need in NEEDED_RIGHTS)
-# Its review names no pod, so a node's identity is refused, though it may get its own pods.
+#: Its review names no pod, so a node's identity is refused, though it may get its own pods.
 RIGHT_NOT_OF_NODES = Right("get", "pods")
 
 
@@ -375,7 +375,7 @@ SYNCS_PER_WAVE = 2
 SYNCS_BESIDE = 2
 #: For the release and its proof.
 LOGIND_CALLS = 3
-# Before a wave's first signal or delete: the calls for its pods run side by side.
+#: Before a wave's first signal or delete: the calls for its pods run side by side.
 MEASURED_ONCE_A_WAVE = ("exec", "CRI container status", DRY_PATCH, DRY_DELETE)
 MEASURED_ONCE = ("CRI list of sandboxes", "kubelet unit")
 

@@ -141,7 +141,7 @@ _PERCENT = Kind("a share from 1% to 100%", _percent, lambda percent: f"{percent}
 _LABEL_NAME = Kind("a label's name", _label_name)
 
 #: A Node's creator chooses its name, and a resolver may know any name. Two labels: anyone may register a name
-#: below the last one. The last one is no number, or a Node's name could complete an IP address.
+#: below the last one, which is no number, or a Node's name could complete an IP address.
 _SUFFIX = re.compile(r"(\.[A-Za-z0-9][-A-Za-z0-9_]*)+\.[A-Za-z][-A-Za-z0-9]*\.?(:[0-9]*)?")
 _IDENTIFY = (
     "uuid: the machine is the one whose UUID is the Node's systemUUID, if no other Node has it and it never "

@@ -2,7 +2,7 @@
 
 One immutable ConfigMap holds all of them. A change creates the next number, and the others are deleted. Of
 two leaders one gets 409, and reads again. Others may create objects here too: list only names, and read the
-oldest ones with our names. The ProofActor decides what a changed UUID means.
+oldest ones. The ProofActor judges a changed UUID.
 """
 
 from __future__ import annotations

@@ -189,7 +189,7 @@ class NarrowTable:
 
 
 class Heading(NamedTuple):
-    """A Struct's field with its column. The other fields as for `NarrowTable`."""
+    """Beside a Struct's field: its column. The flags as in `NarrowTable`."""
 
     text: str
     right: bool = False

@@ -70,9 +70,7 @@ Node, this boot and its last heartbeat; a later heartbeat voids it. A running no
 
 
 class Statement(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """``mark``: the last heartbeat, for "off". ``at`` distinguishes it from an expired one with the same
-    words.
-    """
+    """``mark``: the last heartbeat, for "off". ``at`` distinguishes it from an expired one."""
 
     uid: str
     boot: str
@@ -325,7 +323,7 @@ async def write_off(cluster: Cluster, name: str, seen: Seen, statement: Statemen
 async def _annotate(
     cluster: Cluster, seen: Seen, name: str, statement: Statement | None, **meta: str
 ) -> Answer:
-    """None: remove it. Only if the Node has the same UID, and ``meta``. Raises Refused, but not for a
+    """None: remove it. Only if the Node has the same UID and ``meta``. Raises Refused, but not for a
     conflict.
     """
     text = None if statement is None else msgspec.json.encode(statement).decode()
