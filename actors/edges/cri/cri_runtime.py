@@ -1013,16 +1013,28 @@ class ContainerEnds:
 
     async def _watch(self, entry: ContainerEntry) -> None:
         await trio.lowlevel.wait_readable(entry.pidfd)
-        end = ExitStatus()
-        with trio.move_on_after(bounds.now.runtime_notice_seconds):
-            end = await self._exit_of(entry)
+        end, stood_still = ExitStatus(), True
+        while stood_still:
+            due = trio.current_time() + bounds.now.runtime_notice_seconds
+            with trio.move_on_at(due) as looking:
+                end = await self._exit_of(entry)
+            # So late only after a standstill of the daemon: its time passed without a look.
+            late = trio.current_time() - due
+            stood_still = looking.cancelled_caught and late > bounds.now.runtime_notice_seconds
         await self._finish(entry, end)
 
     async def _ask_end(self, entry: ContainerEntry) -> None:
         """No end: the runtime has lost its shim. The next list asks again."""
         with suppress(cri_client.CallFailed):
-            if (end := await exit_of_container(self._client, entry.id)) is not None:
+            if (end := await self._end_of(entry)) is not None:
                 await self._finish(entry, end)
+
+    async def _end_of(self, entry: ContainerEntry) -> ExitStatus | None:
+        """None: it has not ended. Raises CallFailed."""
+        end = await exit_of_container(self._client, entry.id)
+        if end == ExitStatus():  # removed
+            end = ExitStatus(exit_code=await self.code_in_api(*entry.key))
+        return end
 
     async def _finish(self, entry: ContainerEntry, end: ExitStatus) -> None:
         if not entry.running:
@@ -1037,7 +1049,6 @@ class ContainerEnds:
             if entry.pidfd >= 0 and (end := await reap_soon(entry.pidfd)) != ExitStatus():
                 return end
             with suppress(cri_client.CallFailed):
-                found = await exit_of_container(self._client, entry.id)
-                if found is not None:
+                if (found := await self._end_of(entry)) is not None:
                     return found
             await trio.sleep(NOTICE_AGAIN_SECONDS)

@@ -523,6 +523,37 @@ async def test_the_api_server_has_the_exit_code_of_a_removed_container(
     assert rig.ended() == [("u2", None, True) if shown == "gone" else ("u2", 3, False)]
 
 
+@pytest.mark.parametrize("left", ["runtime", "api"])
+async def test_a_daemon_that_stood_still_looks_once_more(
+    left: str, monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+) -> None:
+    """The time of the look passed while it stood still; meanwhile the kubelet may remove the container."""
+
+    class Still(Shims):
+        async def call(self, request: Message, seconds: float, **more: Any) -> Any:
+            if not self.asked:
+                self.asked.append("c2")
+                autojump_clock.jump(9)
+                await trio.sleep_forever()
+            return await super().call(request, seconds, **more)
+
+    async def unreaped(pidfd: int) -> ExitStatus:
+        return ExitStatus()
+
+    monkeypatch.setattr(cri_runtime, "reap_soon", unreaped)
+    rig, readable = Restart(Still()), os.eventfd(1)
+    entry = ContainerEntry(
+        PodEntry("u2", "ns", "p2", "s2"), "c2", ContainerSpec(name="main", argv=()), 7, readable
+    )
+    if left == "runtime":
+        rig.shims.ended = {"c2": 3}
+    else:
+        rig.shims.broken["c2"] = cri_client.NotFound("no such container")
+        rig.told.known = [KnownPod(uid="u2", api_uid="u2", namespace="ns", name="u2", ended={"main": 3})]
+    await rig.ends._watch(entry)
+    assert entry.end == ExitStatus(exit_code=3)
+
+
 class Mute(Shims):
     async def call(self, request: Message, seconds: float, **more: Any) -> Any:
         name = cri_client.method_of(request)
