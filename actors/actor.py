@@ -5,13 +5,11 @@ phases | on this event | this handler | leads to | decides. The phase follows fr
 (`Transitions.phase_of`), so the two cannot disagree.
 
 `Transitions` accepts only a complete table: each pair of phase and event has one row ("no effect" is
-`IGNORED`). A forgotten pair fails when the program starts, not in the first shutdown that meets it. Where a
-row leads and what it may decide is for readers and diagrams; `Transitions.check` compares it with the handler
-in every test and simulated world.
+`IGNORED`). A forgotten pair fails when the program starts, not in a shutdown. Tests and simulated worlds
+compare each handler with its row (`Transitions.check`).
 
 An actor with two tasks side by side, such as a lock and a shutdown, has two *regions*, and is in one phase of
-each: ``armed+preparing``. A row names phases of the region that its event concerns, and stands for all pairs
-with them; it may lead to phases of either.
+each: ``armed+preparing``. A row stands for all pairs with its phases, and may lead to phases of both.
 
 A handler does not test its row's phases again: an event with two meanings has two handlers.
 """
@@ -31,7 +29,7 @@ from ebbtide.events.base import Event
 #: Larger than any monotonic clock.
 NEVER_NS = (1 << 62) - 1
 
-#: The next state, and the decisions in the order of their records.
+#: The next state, and the decisions in order.
 Result = tuple[Any, tuple[Event, ...] | list[Event]]
 Handler = Callable[[Any, Any, int], Result]
 #: The last argument is the process's start (`ActorSet.start`), None at any other fact.
@@ -75,7 +73,7 @@ AND = "+"
 
 
 class Row(NamedTuple):
-    """``phases`` and ``to`` are names with spaces between; ``decides`` are event types, orders among them."""
+    """``phases`` and ``to`` are names with spaces between; ``decides`` has orders too."""
 
     phases: str
     event: type[Event]
@@ -117,7 +115,7 @@ class Transitions:
             for phase in self.phases:
                 if EVERY not in named and not any(part in named for part in phase.split(AND)):
                     continue
-                # A row that names phases of both regions meets itself.
+                # A row with phases of both regions meets itself.
                 if self.rows.setdefault((phase, row.event), row) is not row:
                     raise ValueError(f"{row.event.__name__} in phase {phase!r} has two rows")
         absent = [pair for pair in product(self.phases, self.events) if pair not in self.rows]

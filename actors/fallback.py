@@ -5,10 +5,9 @@ not ended, from the actors' last states (`system.Rescue`). In ascending priority
 signal, the rest of its grace, and SIGKILL. The release follows at ``release_by_ns`` at the latest. Without a
 plan it lists the pods itself, as one wave. After a failure of another actor it only secures the release.
 
-What this gives up: one defect costs all pods their hooks, autopsies and order between containers. Pods and
-containers that start later get no stop, and no pod can be hurried. A cancel closes the shutdown at once: a
-pod that has its stop signal may run on. In mode observe the pods' fates are unknown. A shutdown that the
-fallback opens has no names in its trace. The fallback imports no actor that it replaces.
+So one defect costs all pods their hooks, autopsies and order between containers, and later pods get no stop.
+In mode observe the pods' fates are unknown. A shutdown that the fallback opens has no names in its trace. The
+fallback imports no actor that it replaces. docs/actors.md has the other rules.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ class FallbackPod(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     kills_open: BoundedTuple[kinds.Container] = ()
     #: As far as its containers' ends show.
     outcome: d.PodOutcome = "graceful"
-    #: All containers that ended, but for sidecars, had exit code 0.
+    #: All ended containers but the sidecars had exit code 0.
     succeeds: bool = False
     exit_codes: tuple[kinds.ExitCode, ...] = ()
     #: As in `PodEnded`, of a node's pod.
@@ -275,7 +274,7 @@ def _signal(
 
 
 def _stop_began(state: FallbackState, event: d.PodStopBegan, now: int) -> Result:
-    """By the WaveActor; the pod's failed HookActor did not begin it."""
+    """The WaveActor's stop, which the failed HookActor did not begin."""
     pod = state.pods.get(event.uid)
     if pod is None or pod.begun_ns:
         return state, ()
@@ -320,7 +319,6 @@ def _inventory_taken(state: FallbackState, event: f.InventoryTaken, now: int) ->
 
 
 def _order_ended(state: FallbackState, event: f.OrderEnded, now: int) -> Result:
-    """Repeats a lost signal and a failed listing."""
     key = parse_order_key(event.key)
     pod = state.pods.get(key.subject)
     # The daemon died, which does not count against a listing.

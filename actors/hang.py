@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-#: How a CSI attacher's finalizer begins; its driver follows (external-attacher).
+#: A CSI attacher's finalizer; its driver follows (external-attacher).
 ATTACHER_FINALIZER = "external-attacher/"
 #: An attacher that runs has answered by then: it ends a driver's call after 15 s, or a minute for slow
 #: drivers.

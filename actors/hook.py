@@ -5,7 +5,7 @@
     each container: running -> hook -> turn -> stopping -> killed -> exited
 
 All containers begin at once. Sidecars run their hooks with the others and get their signals last, in reverse
-order, as by the kubelet. A pod whose stop has begun is finished after a cancel too.
+order, as by the kubelet.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class PodState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     hurried: bool = False
     #: Who ends it. A hand-over changes "api" to "cri".
     means: TerminationMode = ""
-    #: Deletes so far, with a later daemon's repetitions, and the key of the open one.
+    #: Deletes so far, and the key of the open one.
     deletes: int = 0
     delete_key: str = ""
     #: The API server did not take the delete, so no hook has run.

@@ -29,7 +29,6 @@ class Ending(NamedTuple):
 
 
 def known_text(said: str, known: tuple[str, ...]) -> str:
-    """The words of ``known`` in ``said``, with commas."""
     return ", ".join(each for each in known if each in said)
 
 

@@ -57,7 +57,6 @@ class KubeletState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     # This shutdown.
     means: TerminationMode = ""
     handed_over: bool = False
-    #: By Ebbtide.
     stopped: bool = False
     stops: int = 0
     #: It returned after the last stop, and this is on record.
@@ -92,7 +91,6 @@ def mode_phase(state: KubeletState) -> str:
 
 
 def unit_phase(state: KubeletState) -> str:
-    """A stop waits for a start that is under way."""
     if state.stop_key:
         return "stopping"
     if state.start_key:
@@ -214,7 +212,7 @@ def _runtime_noted(state: KubeletState, event: f.RuntimeRead, now: int) -> Resul
 
 
 def _runtime_noted_api(state: KubeletState, event: f.RuntimeRead, now: int) -> Result:
-    """Without the runtime the kubelet stops no container. Ebbtide does, by their processes."""
+    """Without the runtime the kubelet stops no container. Ebbtide does."""
     state, _ = _runtime_noted(state, event, now)
     return _hand_over(state, RUNTIME_LOST_REASON) if state.runtime_lost else (state, ())
 
@@ -320,7 +318,6 @@ def _pod_stop_began(state: KubeletState, event: d.PodStopBegan, now: int) -> Res
 
 
 def _pod_deleted(state: KubeletState, event: d.DeletePod, now: int) -> Result:
-    """A repeated delete gives less grace."""
     due_ns = state.plain.get(event.uid, 0)
     less_ns = min(due_ns, now + max(SIGN_NS, event.grace_seconds * NS_PER_SECOND - FLOOR_NS))
     return (state if less_ns == due_ns else replace(state, plain={**state.plain, event.uid: less_ns})), ()
@@ -361,7 +358,8 @@ def _sign_due_ns(state: KubeletState) -> int:
 
 
 def _cancelled(state: KubeletState, event: d.ShutdownCancelled, now: int) -> Result:
-    # A kubelet would now start again the pods that still go down. Later the cluster would lose the node.
+    # Not at once: it would start the pods again that still go down. Not later: the cluster would lose the
+    # node.
     start_by_ns = now + FINISH_NS if state.stopped else NEVER_NS
     return replace(state, cancelled=True, retry_at_ns=start_by_ns), ()
 
@@ -384,7 +382,6 @@ def _order_stop(state: KubeletState) -> tuple[KubeletState, Event]:
 
 
 def _order_start(state: KubeletState) -> Result:
-    """A stop that is under way comes first."""
     if state.stop_key or state.start_key or not state.mode:
         return replace(state, retry_at_ns=NEVER_NS), ()
     key = order_key(NAME, "start", "", state.ordinal)

@@ -17,7 +17,6 @@ from ebbtide.events import facts as f
 from ebbtide.events.base import Event, order_key, parse_order_key
 from ebbtide.events.values import ShutdownKind, TerminationMode, Unready
 
-#: Of all three machines.
 NAME = "NodeStatusActor"
 
 # The kubelet's texts (pkg/kubelet/nodeshutdown): people and alerts look for them.
@@ -37,9 +36,8 @@ KUBELET_PHASES = ("kubelet-runs", "kubelet-stopping", "kubelet-stopped")
 
 class MarksState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     in_episode: bool = False
-    #: Over all shutdowns, for the keys of all three machines' orders.
+    #: Over all shutdowns and all three machines.
     ordinal: int = 0
-    #: A Kubernetes node.
     node: bool = False
     unready: Unready = "poweroff"
     #: The API server answers; we may change taints.
@@ -65,7 +63,6 @@ class MarksState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False)
         return self.means in ("api", "cri")
 
 
-#: Kept from one shutdown to the next.
 KEPT_FIELDS = ("in_episode", "ordinal", "node", "unready", "api", "taints", "last_boot", "last_boot_key")
 
 
@@ -173,7 +170,7 @@ def _order_ended(state: MarksState, event: f.OrderEnded, now: int) -> Result:
 
 
 def _started(state: MarksState, event: f.DaemonStarted, now: int) -> Result:
-    """A former process's marks: restored when the API server answers."""
+    """Restores a former process's marks when the API server answers."""
     if event.mode not in NODE_MODES and not state.node:
         return state, ()
     return replace(state, node=event.mode in NODE_MODES, api=None, restore_due=not state.in_episode), ()

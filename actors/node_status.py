@@ -108,7 +108,6 @@ class NodeStatusState(CertificateState, frozen=True, kw_only=True, omit_defaults
     home: str = ""
 
 
-#: Kept from one shutdown to the next.
 KEPT_FIELDS = (
     *("flush_ns", "trace_flush_ns", "left_pods", "pending", "deliveries", "late_statuses"),
     *("held", "held_deleted", "held_before", "home"),
@@ -176,7 +175,7 @@ def _transitions() -> Transitions:
 
 
 def _started(state: NodeStatusState, event: f.DaemonStarted, now: int) -> Result:
-    """In another boot or userspace they may run again."""
+    """In another boot or userspace ended pods may run again."""
     home = f"{event.boot_id}/{event.userspace_id}"
     if not state.node or home == state.home:
         return state, ()
@@ -390,7 +389,6 @@ def _send_statuses(
 
 
 def _wait_for(state: NodeStatusState, key: str, statuses: tuple[PodStatus, ...] = ()) -> NodeStatusState:
-    """The release waits for this order."""
     return replace(state, deliveries={**state.deliveries, key: statuses})
 
 
@@ -406,9 +404,6 @@ def _tick(state: NodeStatusState, event: f.Tick, now: int) -> Result:
         return state, ()
     state, key = next_key(state, "withdraw")
     return state, [d.WithdrawPods(key=key, uids=uids)]
-
-
-# All orders go out at once and share one bounded wait.
 
 
 def _pods_ended_in_shutdown(state: NodeStatusState, event: d.PodsEnded, now: int) -> Result:

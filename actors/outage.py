@@ -11,11 +11,8 @@ storm brake has granted a permit (``asking``). The taint's order names everythin
 of that has changed, the edge does not write, and the actor reads the Node again (``reading``). An actor
 follows each pod and volume (`actors.outage_work`) to its end (``recovering``, then ``out``).
 
-The way back depends on the boot id. Another boot than the one that was proved off: the taint is removed at
-once. The same boot: an alarm, and our own NoSchedule taint until the kubelet reports no volume in use
-(``quarantined``). Only a status names its boot: a starting kubelet may renew its lease long before its first
-status. The boot that was proved off is in the journal, else in the note beside the taint, else it is the boot
-found with the taint.
+The way back depends on the boot id: with another boot the taint is removed, with the boot that was proved off
+the node is ``quarantined``. Only a status names its boot: a starting kubelet may renew its lease long before.
 
 The answer to a power-off (``switching``) is no proof: the sources are read again.
 
@@ -246,15 +243,15 @@ class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     #: What hangs: labels of pods by UID, of volumes by attachment.
     pods: BoundedDict[kinds.Uid, kinds.PodReference] = {}
     attachments: BoundedDict[kinds.Uid, str] = {}
-    #: UIDs of pods and names of attachments whose actors have failed.
+    #: Pods and attachments whose actors have failed.
     unknown: BoundedTuple[kinds.Uid] = ()
     #: Over all lists, so that no actor is created twice.
     followed: BoundedTuple[kinds.Uid] = ()
     #: As in the last `WorkListed`, for the next leader.
     elsewhere: BoundedTuple[kinds.Uid] = ()
-    #: So many pods and attachments are not followed.
+    #: So many are not followed.
     more: int = 0
-    #: The ProofActor has failed: contradictions are not reported any more.
+    #: The ProofActor has failed: no contradiction is reported.
     blind: bool = False
     #: Since when this leader has seen the node down without a sign of life.
     down_ns: int = NEVER_NS
@@ -264,7 +261,7 @@ class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     #: also in the next outage.
     switched: int = 0
     switch_ns: int = 0
-    #: Recorded: it is not switched off any more, or in a dry run that it would be.
+    #: On record: it is not switched off any more (in a dry run: it would be).
     gave_up: bool = False
     #: The order to switch off is withdrawn unless it has begun.
     withdrawn: bool = False
@@ -408,7 +405,7 @@ def _ordered(
 def _own(
     ended: Callable[[OutageState, f.OrderEnded, int], Result],
 ) -> Callable[[OutageState, f.OrderEnded, int], Result]:
-    """Only of the order that the phase waits for."""
+    """If the phase waits for this order."""
     return lambda state, event, now: ended(state, event, now) if event.key == state.key else (state, ())
 
 
@@ -484,7 +481,7 @@ def _consider(state: OutageState, now: int) -> Result:
         over = state.boot_id != state.off_boot
         state = replace(state, phase="following", wake_ns=now if over else now + state.reminder_ns)
     if state.taint == "ours":
-        # An order with an unknown outcome has set it.
+        # Set by an order with an unknown outcome.
         return _out_of_service(state, now, found=True)
     if state.taint == "other":
         # The taint has a place, but it is no permit for one of ours.
@@ -609,7 +606,6 @@ def _counted(state: OutageState, event: o.NodesCounted, now: int) -> Result:
 
 
 def _permit_ended(state: OutageState, event: f.OrderEnded, now: int) -> Result:
-    """A request without a count has failed in the edge."""
     refused = refusal(state.counted) if state.counted else ""
     if state.counted and not refused and event.result == "done":
         return _consider(replace(state, permit=True, permit_ns=now), now)
@@ -850,7 +846,7 @@ def _recovered(state: OutageState) -> Result:
 
 
 def _listed(state: OutageState, event: o.WorkListed, now: int) -> Result:
-    """Each pod's or volume's actor sees for itself what is gone."""
+    """Each pod's or volume's actor finds out what is gone."""
     known = dict.fromkeys(state.followed)
     places: dict[tuple[str, str], int] = {}
     effect = state.effect if state.phase in TAINTED else ""
@@ -949,7 +945,7 @@ def _detached(state: OutageState, event: o.Detached, now: int) -> Result:
 
 
 def _actor_failed(state: OutageState, event: d.ActorFailed, now: int) -> Result:
-    """Name the pod or volume as hanging, but do not wait for it."""
+    """Do not wait for the pod or volume."""
     if event.actor not in (STUCK_POD.name, DETACH.name):
         return state, ()
     return _recovered(replace(state, unknown=(*state.unknown, event.subject)))

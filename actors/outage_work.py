@@ -42,7 +42,7 @@ class StuckPodState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     phase: PodPhase = "fresh"
     pod: o.LostPod | None = None
     place: int = 0
-    #: These had replaced pods before, so they are no successors.
+    #: These had replaced other pods, so they are no successors.
     replaced: BoundedTuple[kinds.Uid] = ()
     #: By UID.
     successors: BoundedDict[kinds.Uid, Successor] = {}
@@ -102,7 +102,6 @@ def _bound(state: StuckPodState, pod: o.LostPod) -> Result:
 
 
 def _reason(state: StuckPodState) -> str:
-    """Not kept: a change is found from the state."""
     if state.pod is None:
         return ""
     pod = state.pod
@@ -183,7 +182,7 @@ def _over(state: StuckPodState, by: str, node: str, now: int) -> Result:
 
 
 def _owner_read(state: StuckPodState, event: o.OwnerRead, now: int) -> Result:
-    """Scaled down, rolled out or finished: no pod comes in this one's place."""
+    """Scaled down, rolled out or finished: no pod replaces this one."""
     pod = state.lost
     if (event.namespace, event.owner_uid) != (pod.namespace, pod.owner_uid):
         return state, ()
@@ -192,7 +191,7 @@ def _owner_read(state: StuckPodState, event: o.OwnerRead, now: int) -> Result:
 
 
 def _node_back(state: StuckPodState, event: o.NodeReturned | o.NodeDeleted, now: int) -> Result:
-    """The taint did not delete it, and its kubelet runs it again, perhaps under a new Node of that name."""
+    """The taint did not delete it: its kubelet runs it again, perhaps under a new Node of that name."""
     if isinstance(event, o.NodeDeleted) and not event.replaced:
         return state, ()
     return _over(state, state.lost.uid, "", now)
@@ -220,8 +219,7 @@ class DetachState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     forced: bool = False
     #: The same by an earlier leader, until this leader has listed the attachments.
     before: bool = False
-    #: Perhaps detached since our taint was ordered, or since an earlier leader saw the attachment under our
-    #: taint.
+    #: Perhaps detached since our taint was ordered, or since an earlier leader looked.
     gap: bool = False
 
 
@@ -286,9 +284,8 @@ def _seen(state: DetachState, found: o.Attachment) -> Result:
 
 
 def _forced(state: DetachState) -> tuple[DetachState, list[Event]]:
-    """No kubelet has confirmed the unmount, whoever asked for the detach: the six-minute timer, or a person.
-    Without the volume's name, or while no leader watched, the kubelet may have confirmed it, or it was asked
-    for under our taint, which a person removed.
+    """No kubelet has confirmed the unmount. This is not sure without the volume's name, or if no leader
+    watched: the kubelet may have confirmed it, or the detach began under our taint, which a person removed.
     """
     if not state.unsafe and not state.before:
         return state, []

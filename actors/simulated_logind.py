@@ -114,7 +114,7 @@ class SimulatedLogind:
         self._note("lock", life=holder)
 
     def duplicate(self, holder: int) -> None:
-        """Works without logind."""
+        """Without logind."""
         if self.holders:
             self.holders[holder] = None
 

@@ -62,8 +62,8 @@ from ebbtide.events.segment import LOGICS, SHUTDOWN_LOGIC
 
 # --- a set of actors ------------------------------------------------------------------------------
 #
-# `System.step` names no actor. A set says in tables which events go to which actors, which events open and
-# close an episode, and how an episode goes on after a failure. The logic in a journal's header names its set.
+# A set's tables decide which events go to which actors, which events open and close an episode, and how an
+# episode goes on after a failure. The logic in a journal's header names its set.
 #
 # A rule that changes after a release becomes a new logic, so another set in `SETS`. The old set stays until
 # the release after that.
@@ -161,7 +161,7 @@ class ActorSet:
         return {event_type: tuple(routes) for event_type, routes in table.items()}
 
     def outcome_recipients(self, key: str) -> list[tuple[str, str]]:
-        """Cheaper than `parse_order_key`: a third of all facts are outcomes."""
+        # Cheaper than `parse_order_key`: a third of all facts are outcomes.
         actor, what, subject, _ = parts if len(parts := key.split("/")) == 4 else ("", "", "", "")
         also = self.also_hear.get(what, actor)
         return [(actor, subject)] if also == actor else [(actor, subject), (also, "")]
@@ -328,7 +328,7 @@ LAST_STARTS_FAILED = "the last starts failed"
 
 
 class System:
-    """All actors' states. ``slots`` are in the order of registration."""
+    """``slots`` are in the order of registration."""
 
     #: Compare each handler with its row (`Transitions.check`): on in tests and simulated worlds. In a daemon
     #: a wrong row must not cost a shutdown.
@@ -425,7 +425,7 @@ class System:
             entries = [(cause, actor, event, episode or first) for cause, actor, event, episode in entries]
             entries[0] = (0, EDGE, fact, first)
         if starts:
-            # Only in an episode that goes on: another boot has another clock.
+            # Another boot has another clock.
             limit_ns = actors.look_until_ns(lambda kind: self.slots[(kind.name, "")].state)
             self._look_until_ns = min(mono_ns + LOOK_NS, limit_ns) if self.episode else 0
         self.next_seq = first + len(entries)
@@ -544,7 +544,7 @@ class System:
         return found
 
     def next_deadline_ns(self) -> int | None:
-        """In monotonic nanoseconds."""
+        """When the next `Tick` is due, in monotonic nanoseconds."""
         due_ns = self._deadlines.next_ns()
         return None if due_ns is None else max(due_ns, self._look_until_ns)
 
@@ -706,7 +706,7 @@ def state_digest(state: State, noted: State) -> bytes:
 
 
 def differing_field(kind: type[State], recorded: bytes, produced: bytes) -> str:
-    """In the order of the state; empty without one."""
+    """The first one, in the order of the state; empty without one."""
     kept, made = _values_by_tag(recorded), _values_by_tag(produced)
     names = (field.name for field in msgspec.structs.fields(kind))
     return next((name for name in names if kept.get(field_tag(name)) != made.get(field_tag(name))), "")
@@ -724,7 +724,7 @@ def _values_by_tag(digests: bytes) -> dict[int, int]:
 
 @cache
 def _field_tags(kind: type[State]) -> tuple[int, ...]:
-    """In their place."""
+    """Shifted to their place in a digest."""
     return tuple(field_tag(name) << VALUE_BITS for name in kind.__struct_fields__)
 
 

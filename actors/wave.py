@@ -151,7 +151,7 @@ def _started(state: WaveState, event: d.WaveStarted, now: int) -> Result:
 
 
 def _begin_pod(state: WaveState, uid: str, grace_ns: int, now: int) -> d.PodStopBegan:
-    """After a long absence of the daemon its time may be over."""
+    """After the daemon's absence its time may be over."""
     grace_ns = min(grace_ns, max(0, state.kill_by_ns - now))
     return d.PodStopBegan(uid=uid, wave=state.wave, grace_ns=grace_ns, kill_by_ns=state.kill_by_ns)
 
