@@ -1,8 +1,8 @@
 """The smallest periods with which every pod would have ended by itself (docs/whatif.md, Advice).
 
-A stop that was cut is *censored*: its need is longer than its time (`survival`). Pods are put into the waves
-of the newest shutdown's configuration. A wave needs as long as its slowest pod, in whole seconds, and a
-margin. `_wave` has the rules that keep a wave's period as it is.
+A stop that was cut is *censored*: its need is longer than its time (`survival`). The newest shutdown's
+configuration gives the waves. A wave needs as long as its slowest pod, in whole seconds, and a margin.
+`_wave` has the rules that keep a wave's period.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Workload(FrozenStruct):
     """Pods that are each other's replicas or successors.
 
     ``wave``: its place in the advice. ``wanted_seconds``: the largest grace of its pods' specs. ``problem``:
-    why its pods may be cut again under any period, and the cure; empty: they will not, or none was cut.
+    why its pods may be cut under any period, and the cure, or empty.
     """
 
     name: str
@@ -138,7 +138,7 @@ def advise(
 
 
 def tried_advice(evidence: Evidence, caution: Caution, try_out: TryOut) -> Advice:
-    """The boldest advice with which no pod of these nights is lost. Raises NoEvidence."""
+    """The boldest advice that loses no pod of these nights. Raises NoEvidence."""
     for bold in get_args(Boldness):
         advice = conclude(evidence, caution, bold)
         if all(wave.seconds == wave.configured_seconds for wave in advice.waves):
@@ -179,8 +179,7 @@ class Stop(NamedTuple):
     ns: int
 
 
-#: A kubelet gives a container at least 2 s after its hook. A later end means that the stop began later than
-#: the daemon knows.
+#: A kubelet gives a container at least 2 s after its hook. After a later end the stop's begin is unknown.
 KUBELET_LATE_NS = 3 * NS_PER_SECOND
 #: These hooks did not run to their end.
 CUT_HOOKS = ("timed-out", "cancelled", "not-run", "unknown", None)
@@ -233,9 +232,7 @@ def _end_ns(pod: PodRecord, shutdown: ShutdownRecord) -> int:
 
 
 def _cuts(pod: PodRecord, shutdown: ShutdownRecord) -> Iterator[int]:
-    """After these moments its need is unknown: a person hurried it, a hook was cut, the daemon or the runtime
-    was away.
-    """
+    """After these moments its need is unknown."""
     if pod.hurried_ns is not None:
         yield pod.hurried_ns
     for hook in pod.hooks:
@@ -383,7 +380,7 @@ class NewestShutdown(NamedTuple):
 
 
 class Evidence:
-    """From many journals in any order. Its memory grows with workloads, nodes and distinct times of stops."""
+    """From many journals in any order."""
 
     def __init__(self) -> None:
         self.shutdowns = self.pods = self.today = 0

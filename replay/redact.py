@@ -245,19 +245,15 @@ _FORMS: dict[str, str] = {
 WORDS: Mapping[str, None] = dict.fromkeys(
     (
         "",
-        # Modes, and sources of an inventory.
         *("process", "api", "cri", "auto", "observe", "none", "simulate", "simulated"),
         *("poweroff", "reboot", "halt", "kexec", "soft-reboot", "unknown"),
-        # Barriers; states of a process.
         *get_args(base.Barrier),
         *("running", "sleeping", "uninterruptible", "stopped", "traced", "zombie", "idle"),
         *"RSDTtZIXPKW",
-        # logind's signals, the gates that concern shutdown, the parts of this program.
         *("PrepareForShutdown", "PrepareForShutdownWithMetadata"),
         *("GracefulNodeShutdown", "GracefulNodeShutdownBasedOnPodPriority"),
         *("PodLifecycleSleepAction", "PodLifecycleSleepActionAllowZero"),
         *ACTOR_TYPE_BY_NAME,
-        # Texts about the node and its pods.
         *(NODE_REASON, NODE_MESSAGE, EVENT_REASON, KILLED_REASON, POD_REASON, POD_MESSAGE),
         *(*GOING_DOWN_CONDITIONS, *DOWN_CONDITIONS),
         *("Failed", "Succeeded"),

@@ -118,11 +118,10 @@ _OF_NO_POD = ("NodeRead",)
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One record as text. ``since_ns``: since the signal. ``wall_ns``: the signal's wall time and this.
+    """One record as text. ``since_ns``: since the signal; ``wall_ns``: the signal's wall time plus this.
 
     ``actor``: as recorded (``HookActor:UID``). ``pod``: namespace/name, or the UID of a pod without a known
-    name; empty for a line about no single pod. ``level``: as in sd-daemon(3). ``data``: the payload as plain
-    values.
+    name; empty for a line about no single pod. ``level``: as in sd-daemon(3). ``data``: plain values.
     """
 
     seq: int

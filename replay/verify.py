@@ -82,8 +82,8 @@ class Verification(NamedTuple):
 def verify(history: History, only: int = 0, noted: NotedHead | None = None) -> Verification:
     """Executes up to the first difference; reads on for the verdict.
 
-    ``only``: the first record of one shutdown (0: all): a divergence after it does not count. ``history``
-    needs this version's logics (`events.segment.LOGICS`), so that it refuses another. Raises OSError.
+    ``only``: the first record of one shutdown (0: all), after whose end a divergence does not count.
+    ``history`` needs `events.segment.LOGICS`, so that it refuses another logic. Raises OSError.
     """
     replayer = Replayer()
     episodes: dict[int, None] = {}

@@ -37,13 +37,13 @@ from ebbtide.memory import WORKER_BYTES_MAX, MemoryWatch, too_large_text
 from ebbtide.replay.journal_library import Journal, utc
 from ebbtide.shipping.shipping_destination import LAYOUT
 
-# --- stores by their URLs; a plain path is a folder ---
+# --- stores by their URLs ---
 
 _CREDENTIALS = re.compile(r"(?i)(key|token|secret|signature|sig|password|credential)[^=&]*=")
 
 
 class BadUrl(ValueError):
-    """The URL names no known store, or holds credentials. Its text has the cure."""
+    """The URL names no known store, or holds credentials."""
 
 
 #: Problems of the reading program, not of a journal.
@@ -94,7 +94,6 @@ def store(url: str) -> Any:
         ) from None
 
 
-#: Environment variables with credentials and endpoint.
 _VARIABLES = {"s3": "AWS_*", "s3a": "AWS_*", "gs": "GOOGLE_*", "az": "AZURE_*"}
 
 
@@ -104,12 +103,11 @@ def cure_text(url: str) -> str:
 
 
 def place_name(url: str) -> str:
-    """For people."""
     parts = urlsplit(url)
     return unquote(parts.path) if parts.scheme == "file" else url
 
 
-#: The rest is a dump of the client's values, or an answer's body. The status comes after URLs.
+#: The rest is a dump of the client's values, or a body. The status comes after URLs.
 _CLIENT_CHARACTERS_MAX, _STATUS_CHARACTERS_MAX = 300, 8192
 _STATUS = re.compile(r"status code: (\d{3})")
 
@@ -133,8 +131,8 @@ def _runner() -> asyncio.Runner:
 
 
 def answer_of(url: str, path: str, ask: Callable[[], Any]) -> Any:
-    """From the store at ``url``: an object at ``path``, or a list without one. A folder answers without an
-    event loop, which costs milliseconds. Raises StoreFailed.
+    """An object at ``path``, or without one a list. A folder needs no event loop, which costs milliseconds.
+    Raises StoreFailed.
     """
     import obstore
 
@@ -163,7 +161,7 @@ async def _bounded(ask: Callable[[], Awaitable[Any]]) -> Any:
 
 
 def _status_text(url: str, path: str) -> str:
-    """By a second request, because the client reports a status only after the whole body."""
+    """Asks again, because the client reports a status only after the whole body."""
     import obstore
 
     found = ["an answer"]
@@ -190,12 +188,11 @@ def _status_text(url: str, path: str) -> str:
 #: Digits of a journal's id in its objects' names.
 ID_BEGIN = 8
 _NAME = re.compile(r"([0-9]{10})-([0-9a-f]{8})(?:-([0-9a-f]{64})(\.redacted)?)?\.ebj")
-#: The folder of a shipped object, below `LAYOUT`.
+#: Below `LAYOUT`.
 _SHIPPED = re.compile(r"cluster=([^/]+)/node=([^/]+)/journal=([0-9a-f]{32})")
-#: The end of a URL that names a part of shipped objects.
+#: The end of a URL to a part of the shipped objects.
 _PART = re.compile(rf"(?:^|/){LAYOUT}(/cluster=[^/]+(?:/node=[^/]+(?:/journal=[^/]+)?)?)?/*$")
-#: Of one node, whose credentials can put any number: a plan stays in memory. In ten years a node ships some
-#: thousands.
+#: Of one node: a plan stays in memory. A node ships some thousands in ten years.
 NODE_OBJECTS_MAX = 16_384
 #: No node ships a larger segment.
 OBJECT_BYTES_MAX = 64 << 20
@@ -227,11 +224,10 @@ class Key(NamedTuple):
 
 
 class Ref(NamedTuple):
-    """The objects that may be one journal, by their names alone.
+    """The objects that may be one journal, by their names.
 
-    ``key`` None: a plain folder. There two journals may have the same first eight digits of their ids:
-    `open_journals` separates them. Without ``files`` the objects of ``folder`` are not used; ``error`` says
-    why.
+    ``key`` None: a plain folder, where two ids may have the same first eight digits: see `open_journals`.
+    Without ``files`` the objects of ``folder`` are not used; ``error`` says why.
     """
 
     url: str
@@ -246,7 +242,6 @@ class Ref(NamedTuple):
 
     @property
     def fingerprint(self) -> str:
-        """Equal if no object has changed."""
         files = sorted(each._replace(path="") for each in self.files)
         return sha256(repr((self.key, files)).encode()).hexdigest()
 
@@ -257,15 +252,13 @@ def folder_of(path: str) -> str:
 
 @cache
 def _part_of(url: str) -> str | None:
-    """The URL's own path below `LAYOUT`, with a slash at its end; None: it is not below."""
+    """The URL's own path below `LAYOUT`, with a slash at its end."""
     match = _PART.search(unquote(urlsplit(url).path))
     return f"{match[1] or ''}/".lstrip("/") if match else None
 
 
 def _shipped_path(url: str, path: str) -> str | None:
-    """Below the URL's `LAYOUT`, else below the path's first one; None: in a plain folder. A node can put only
-    below it.
-    """
+    """Below the URL's `LAYOUT`, else below the path's first one; None: in a plain folder."""
     part = _part_of(url)
     if part is not None:
         return part + path
@@ -301,7 +294,7 @@ def journals(url: str) -> list[Ref]:
 
 
 def _by_node(url: str, folder: str | None, broken: list[Ref]) -> Iterator[Any]:
-    """One list for each node, because a node's credentials can put a bad name below its prefix."""
+    """One list for each node: its credentials can put a bad name below its prefix."""
     import obstore
 
     found = answer_of(url, "", partial(obstore.list_with_delimiter_async, store(url), folder))
@@ -374,7 +367,7 @@ def _order(ref: Ref) -> str:
 def plan(url: str, listed: Iterable[Any]) -> list[Ref]:
     """From a listing with ``path``, ``size`` and ``last_modified``."""
     found: dict[Key | str, list[File]] = defaultdict(list)
-    #: By cluster and node: its objects' number, and the first refused ones.
+    #: By cluster and node.
     counts, refused = Counter[str](), defaultdict[str, list[Ref]](list)
     for info in listed:
         path, size = info["path"], info["size"]
@@ -394,7 +387,7 @@ def plan(url: str, listed: Iterable[Any]) -> list[Ref]:
             # Some clients make empty objects for folders.
             if why and (size or match) and len(refused[place]) < REFUSED_SHOWN_MAX:
                 refused[place].append(Ref(url, path, (), f"refused: {why}"))
-        # An empty file is a segment before its first byte, but an object with a hash in its name had bytes.
+        # An empty file is a segment before its first byte. With a hash in its name it had bytes.
         if match and of and (size or match[3]):
             moment = info["last_modified"]
             modified_ns = int(moment.timestamp()) * NS_PER_SECOND + moment.microsecond * 1000
@@ -417,7 +410,7 @@ HasBytesT = TypeVar("HasBytesT", bound=HasBytes)
 
 
 def bins(refs: Sequence[HasBytesT], bytes_max: int = 32 << 20, count_max: int = 500) -> list[list[HasBytesT]]:
-    """Small journals together, in order, each in one bin."""
+    """Small journals together, in order."""
     made: list[list[HasBytesT]] = []
     room = 0
     for ref in refs:
@@ -430,7 +423,7 @@ def bins(refs: Sequence[HasBytesT], bytes_max: int = 32 << 20, count_max: int = 
 
 
 def location_of(ref: Ref, folder: str | None = None) -> str:
-    """For people; a folder's location also for ``--journal``."""
+    """For people, and for ``--journal``."""
     return f"{place_name(ref.url).rstrip('/')}/{ref.folder if folder is None else folder}".rstrip("/")
 
 
@@ -516,9 +509,7 @@ class Opened(NamedTuple):
 
     @property
     def names_node(self) -> bool:
-        """Its name decides, not a header, which may name another node. Redacted segments are journals of
-        their own.
-        """
+        """Its name decides, because a header may name another node."""
         return bool(self.cluster) or any(file.redacted for file in self.files)
 
     def named(self, record: EpisodeRecordT) -> EpisodeRecordT:
@@ -535,7 +526,7 @@ class _NamedJournal(Journal):
 
 
 def open_journals(ref: Ref) -> list[Opened]:
-    """Nearly always one; with an ``error`` if the store fails."""
+    """Nearly always one."""
     if ref.error:
         return [Opened("", "", "", location_of(ref), (), (), error=ref.error)]
     try:

@@ -78,11 +78,10 @@ JOURNALS = Table(
     ),
 )
 ALL_TABLES = {table.name: table for table in (*tables.TABLES, *tables.OUTAGE_TABLES, JOURNALS)}
-#: By subject, the table with one row for each.
+#: The tables with one row for each subject.
 LEDGERS = {"shutdown": tables.TABLES[0].name, "outage": tables.OUTAGE_TABLES[0].name}
 #: The exit code of an unreadable input.
 UNREAD, UNREAD_CODE = "unread", 2
-#: Rows are missing.
 UNFORESEEN_CODE = 1
 
 Row = tuple[Any, ...]
@@ -110,8 +109,8 @@ def subject_of(shape: pa.Schema) -> str:
 
 
 def table_batches(refs: Iterable[Ref], *, settled: bool = False) -> list[tuple[str, pa.RecordBatch]]:
-    """All tables in one pass. ``settled``: for a lake, only finished shutdowns, whose rows never change. If
-    one table's rows fail, such a shutdown is in no table.
+    """All tables in one pass. ``settled``: for a lake, only shutdowns whose rows never change. If one table's
+    rows fail, such a shutdown is in no table.
     """
     return list(batched(_rows_of_all(refs, settled), lake=settled))
 
@@ -273,7 +272,6 @@ class TableFile:
 def write_files(
     found: Iterable[tuple[str, pa.RecordBatch]], tables: Iterable[str], folder: Path
 ) -> dict[str, int]:
-    """Returns the numbers of rows."""
     with ExitStack() as stack:
         files = {name: stack.enter_context(TableFile(name, folder)) for name in tables}
         for name, batch in found:
@@ -281,7 +279,7 @@ def write_files(
     return {name: file.count for name, file in files.items()}
 
 
-# --- options and plan of Spark's data source (`pyspark_ebbtide`), without Spark ---
+# --- Spark's data source (`pyspark_ebbtide`), without Spark ---
 
 
 MIB = 1 << 20

@@ -1,8 +1,8 @@
-"""A fleet's tables as a lake: Delta tables (delta-rs), by many writers, each row once.
+"""A fleet's tables as Delta tables (delta-rs), by many writers, each row once.
 
 Rows are merged by journal, shutdown and place, so a second writer or a killed ingest adds no row twice.
-``shutdowns`` and ``outages`` come after the other tables: they list complete subjects. ``journals`` is last:
-it has the journals that need not be read again.
+``shutdowns`` and ``outages`` are written after the other tables, and list complete subjects. ``journals`` is
+last, and lists the journals that need not be read again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,6 @@ from ebbtide.fleet.fleet_rows import LEDGERS, schema
 
 T = TypeVar("T")
 
-#: In this order: ledgers after their tables.
 _LAST = (*LEDGERS.values(), fleet_rows.JOURNALS.name)
 WRITTEN = (*(name for name in fleet_rows.ALL_TABLES if name not in _LAST), *_LAST)
 #: Its place among its shutdown's rows, which may be equal.
@@ -51,7 +50,7 @@ ROWS_MAX = 200_000
 #: The later of two writers tries again, for a few seconds in all.
 TRIES_MAX = 12
 AGAIN_SECONDS, AGAIN_SECONDS_MAX = 0.05, 1.0
-#: On S3 a commit is a put with If-None-Match. Without it a later writer would replace another's commit.
+#: If-None-Match: on S3 a later writer would otherwise replace another's commit.
 CONDITIONAL_PUT = "aws_conditional_put"
 #: The client's default is three minutes for each request.
 CLIENT_PATIENCE = {"max_retries": "5", "retry_timeout": "20s"}
@@ -93,7 +92,7 @@ class Lake:
         return [ref for ref in refs if codes.get(ref.fingerprint) != 0]
 
     def add(self, bins: Iterable[Sequence[tuple[str, pa.RecordBatch]]]) -> Iterator[Counter[str]]:
-        """Each table's number of new rows, for some bins of whole journals at a time. Raises StoreFailed."""
+        """Each table's number of new rows, for some bins at a time. Raises StoreFailed."""
         for name in WRITTEN:
             self._tried(name, partial(self._table, name))
         kept: dict[str, list[pa.RecordBatch]] = defaultdict(list)

@@ -1,7 +1,6 @@
-"""A fleet's journals, bin by bin, by a pool of processes or by the executors of Apache Spark.
+"""A fleet's journals, bin by bin, by a pool of processes or by Apache Spark's executors.
 
-Answers arrive in order, so the number of processes does not change the result. Only the plan grows with the
-fleet.
+Answers arrive in order: the number of processes does not change the result.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from ebbtide.fleet.fleet_journals import HasBytesT, bins
 
 Answer = TypeVar("Answer")
 
-#: Some seconds of the slowest verb: no process is idle for long at the end, and a bin costs little to send.
+#: Some seconds of the slowest verb: no process is idle for long at the end.
 BIN_JOURNALS_MAX = 100
 #: Rows may take forty times as much.
 BIN_BYTES_MAX = 4 << 20
@@ -42,21 +41,20 @@ BINS_UNDER_WAY = 2
 
 
 class WorkerLost(Exception):
-    """In one line, with the cure."""
+    """Its text has the cure."""
 
 
 def processors() -> int:
-    """Usable by this process."""
     return len(os.sched_getaffinity(0))
 
 
 def over_bins(
     work: Callable[[Sequence[HasBytesT]], Answer], refs: Sequence[HasBytesT], jobs: int
 ) -> Iterator[tuple[int, Answer]]:
-    """Each bin's number of refs, and its answer. ``work`` and answers are pickled.
+    """Each bin's number of refs, and its answer. One job begins no process.
 
-    One job begins no process. Closing the iterator, or Ctrl-C, ends the workers at once: they only read.
-    Raises WorkerLost, and the errors of ``work``.
+    Closing the iterator, or Ctrl-C, ends the workers at once: they only read. Raises WorkerLost, and the
+    errors of ``work``.
     """
     parts = parts_for(refs, jobs)
     if jobs == 1:
@@ -127,10 +125,9 @@ def _begin_worker() -> None:
 #: Spark 4 needs it.
 JAVA_MIN = 17
 JAVA_SECONDS_MAX = 60
-#: A master accepts a connection, and answers a registration, within a second. Spark tries three times in a
-#: minute, and may then hang.
+#: A master connects and answers within a second. Spark tries three times in a minute, and may then hang.
 CONNECT_SECONDS_MAX, ANSWER_SECONDS_MAX = 5, 15
-#: A standalone cluster; commas separate its masters.
+#: Commas separate a standalone cluster's masters.
 STANDALONE = "spark://"
 #: One waits for each bin under way: two for each of 512 cores. With more cores the driver is the limit.
 THREADS_MAX = 1024
@@ -215,9 +212,7 @@ def _give_up(gateway: Any, silent: list[str]) -> None:
 def over_spark(
     spark: Any, work: Callable[[Sequence[HasBytesT]], Answer], refs: Sequence[HasBytesT]
 ) -> Iterator[tuple[int, Answer]]:
-    """As `over_bins`. A bin is a job of one task, which Spark runs again if an executor is lost. Raises
-    WorkerLost.
-    """
+    """As `over_bins`. Spark runs a bin again if its executor is lost. Raises WorkerLost."""
     from py4j.protocol import Py4JError
 
     def ask(part: Sequence[HasBytesT]) -> Answer:
@@ -253,7 +248,7 @@ def forget_archives() -> None:
 
 
 def _cause(error: Exception) -> str:
-    """An executor's own error, else the first line."""
+    """An executor's error, else the first line."""
     lines = [line.strip() for line in str(error).splitlines()]
     said = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b: ", line)]
     return (said or lines)[0]

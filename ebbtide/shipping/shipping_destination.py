@@ -18,7 +18,7 @@ from ebbtide.events.files import read_own, replace_file
 SCHEMES = ("s3", "gs", "az", "file")
 #: A key may have 1 024 bytes (S3), a folder's name 255; a node's name has up to 253.
 URL_BYTES_MAX, CLUSTER_BYTES_MAX = 256, 200
-#: The version of the names' layout.
+#: The names' version.
 LAYOUT = "v1"
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
 
@@ -116,9 +116,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Shipped(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The cursor, which only saves requests. ``reason``: why the store did not take the last segment, or
-    empty.
-    """
+    """The cursor. ``reason``: why the store did not take the last segment, or empty."""
 
     store: str
     format: int = FORMAT
@@ -131,7 +129,7 @@ class Shipped(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def load_shipped(directory: str | os.PathLike[str], store: Store) -> Shipped:
-    """Empty without a cursor for this store: every segment is offered again."""
+    """Empty without a cursor for this store."""
     with suppress(OSError, ValueError, RecursionError):
         data = read_own(Path(directory) / FILE_NAME, CURSOR_BYTES_MAX + 1)
         found = msgspec.json.decode(data, type=Shipped)

@@ -46,7 +46,7 @@ _CODE = re.compile(r"<Code>([A-Za-z]{1,64})</Code>")
 
 
 class Stored(NamedTuple):
-    """S3 has verified the SHA-256."""
+    """S3 verified the SHA-256."""
 
 
 class Present(NamedTuple):
@@ -78,14 +78,12 @@ OTHER_CURE = "see the store's log, and shipping.url"
 
 
 def answer_of_error(text: str, *, exists: bool) -> Answer:
-    """``text``: the client's error, which alone has the status code. ``exists``: the client says "already
-    there".
-    """
+    """Only the client's error ``text`` has the status code. ``exists``: the client says "already there"."""
     status = int(found[1]) if (found := _STATUS.search(text)) else 0
     code = found[1] if (found := _CODE.search(text)) else ""
     reason = _reason(text, status, code)
     if not status:
-        # A folder has none. A server that did not answer may have taken it.
+        # A folder has no status. A server that did not answer may have taken it.
         return Present() if exists else Again(reason)
     if status == PRESENT or (status == CONFLICT and "BlobAlreadyExists" in text):
         return Present()
@@ -151,15 +149,13 @@ class ObjectStore:
         return Stored()
 
 
-#: After the daemon's end no larger segment is begun. A shutdown of a hundred pods has a tenth of it.
+#: No larger segment begins after the daemon's end. A shutdown of a hundred pods has a tenth of it.
 LAST_BYTES_MAX = 1024 * 1024
 #: The process has a memory limit.
 SEGMENT_BYTES_MAX = 64 * 1024 * 1024
 
 
 class Putter(Protocol):
-    """`ObjectStore`."""
-
     def put(self, key: str, data: bytes) -> Answer: ...
 
 
@@ -170,8 +166,6 @@ class Daemon(Protocol):
 
 
 class OneSegment:
-    """A segment as a journal of its own."""
-
     def __init__(self, segment: Segment) -> None:
         self._segment = segment
 
@@ -213,7 +207,7 @@ def cargo_of(segment: Segment, store: Store) -> Cargo:
 
 
 def _redacted(segment: Segment) -> tuple[str, bytes, bytes]:
-    """With its own pseudonyms, so that each try has the same bytes."""
+    """Its own pseudonyms give each try the same bytes."""
     # Late: they import the whole core.
     from ebbtide.events.reader import History
     from ebbtide.events.segment import parse_header
@@ -237,9 +231,7 @@ def _redacted(segment: Segment) -> tuple[str, bytes, bytes]:
 
 
 def look(sources: Sequence[Source], shipped: Shipped) -> tuple[Shipped, list[Segment]]:
-    """The cursor without removed segments, and the closed segments that it lacks, oldest first. Raises
-    OSError.
-    """
+    """The cursor without removed segments, and the closed segments that it lacks, oldest first."""
     segments = closed_segments(sources)
     names = {segment.name for segment in segments}
     known = {name: entry for name, entry in shipped.segments.items() if name in names}
@@ -278,7 +270,7 @@ class StoreSink(Sink):
         self.sources, self._store, self._putter, self._daemon = sources, store, putter, daemon
         self._keep = keep
         self.shipped = found
-        #: Without an entry, oldest first; and segments that this process gave up, with the reason.
+        #: Without an entry, oldest first; and those that this process gave up, with the reason.
         self._open: list[Segment] = []
         self._passed_over: dict[str, str] = {}
 

@@ -40,13 +40,13 @@ class DaemonProcess(Protocol):
     def alive(self) -> bool: ...
 
     def report(self, delay_ns: int, fact: Fact) -> object:
-        """A fact without an order."""
+        """Without an order."""
 
     def watch(self, script: Watching) -> object:
-        """Run a script without an order while this process lives."""
+        """Run a script while this process lives."""
 
     def end_order(self, key: str, outcome: Outcome) -> object:
-        """End another order, even if its script waits."""
+        """Also if its script waits."""
 
 
 class SimulatedEdge:
@@ -103,8 +103,6 @@ class LogindEdge(SimulatedEdge):
         """Repeats no order: the lock itself shows its outcome."""
         return None
 
-    # --- listening ---
-
     def hear(self, signal: simulated_logind.BusSignal) -> Watching:
         """A new owner of the name may not know its predecessor's shutdown."""
         if isinstance(signal, simulated_logind.ShutdownSignal):
@@ -127,8 +125,6 @@ class LogindEdge(SimulatedEdge):
         if self._connected and logind.up and not self.overtaken() and found != known:
             self.preparing, self._owner = found
             yield facts.PreparingRead(preparing=found[0], owner=found[1])
-
-    # --- effects ---
 
     def _arm(self, order: decisions.Arm, late: bool) -> Script:
         logind, number = self._node.logind, self._daemon.number
@@ -255,8 +251,6 @@ class RuntimeEdge(SimulatedEdge):
             decisions.TakeAutopsy: self._take_autopsy,
         }
 
-    # --- watching ---
-
     def _exited(self, box: sim_node.SimulatedContainer, *, unseen: bool = False) -> None:
         if self._daemon.alive:
             known = self.KEEPS_EXITS or box.parent == self._daemon.number
@@ -315,7 +309,7 @@ class RuntimeEdge(SimulatedEdge):
         return [self._pods.meant.get((box.uid, box.name), box) for box in boxes] if away else boxes
 
     def joined(self, pod: Pod) -> None:
-        """The daemon reports a pod's start only in a shutdown that asked for late pods."""
+        """Only a shutdown that asked for late pods gets the report."""
         if self._daemon.alive and self._node.timer.now_ns < self._late_until_ns:
             self._daemon.watch(self._tell_joined(pod.uid))
 
@@ -329,8 +323,6 @@ class RuntimeEdge(SimulatedEdge):
             self._reported[pod.uid] = None
             self._note("appeared", pod.uid)
             self._daemon.report(self._draw_ns(50, 3000), facts.PodAppeared(pod=pod))
-
-    # --- effects ---
 
     def _take_inventory(self, order: decisions.TakeInventory, late: bool) -> Script:
         self._late_until_ns = max(self._late_until_ns, order.late_until_ns)
@@ -454,8 +446,6 @@ class RuntimeEdge(SimulatedEdge):
         yield facts.AutopsyTaken(uid=order.uid, container=order.container, processes=(report,))
         return Outcome()
 
-    # --- hooks ---
-
     def _run_hook(self, order: decisions.RunHook, late: bool) -> Script:
         box = self._find(order.uid, order.container)
         if box is None or box.phase != "running":
@@ -577,8 +567,7 @@ ORDER_BOUNDS_NS: dict[type[Order], int] = {
 RETRY_NS = 500 * MS
 STATUS_POLL_NS = 100 * MS
 MOUNT_POLL_NS = 20 * MS
-#: From the server's last answer to the report of its loss; the second if connections stay and the watch is
-#: silent.
+#: From the server's last answer to the report of its loss; the second if connections stay open.
 MISSED_MS = (1500, 6000)
 SILENT_MS = (4000, 14_000)
 #: An unanswered call reports the loss sooner: its longest wait, the wait of the question after it, the least
@@ -614,8 +603,6 @@ class KubernetesEdge(ApiServerEdge):
             decisions.StopKubelet: self._stop_kubelet,
             decisions.StartKubelet: self._start_kubelet,
         }
-
-    # --- who answers ---
 
     def look(self) -> None:
         """At the start."""
@@ -709,8 +696,6 @@ class KubernetesEdge(ApiServerEdge):
         healthy = not self._kubelet_silent if heard else None
         self._daemon.report(0, facts.KubeletRead(unit=KUBELET_UNIT, active=running, healthy=healthy))
 
-    # --- calls ---
-
     def _call(self, order: Order, late: bool) -> Script:
         """Try until the call's time is over. A later announcement ends an earlier one."""
         if isinstance(order, decisions.AnnounceNode):
@@ -773,8 +758,6 @@ class KubernetesEdge(ApiServerEdge):
         yield facts.StatusesSeen(key=order.key, missing=missing)
         return Outcome("timed-out" if missing else "done")
 
-    # --- volumes ---
-
     def _await_unmounts(self, order: decisions.AwaitUnmounts, late: bool) -> Script:
         until_ns, waiting = self._node.timer.now_ns + order.timeout_ns, list(order.uids)
         while True:
@@ -793,8 +776,6 @@ class KubernetesEdge(ApiServerEdge):
         yield self._draws.between(1, 15) * MS
         yield facts.MountsRead(key=order.key, mounted=tuple((uid, "data") for uid in self._kubelet.mounted))
         return Outcome()
-
-    # --- the kubelet's unit ---
 
     def _stop_kubelet(self, order: decisions.StopKubelet, late: bool) -> Script:
         if self._node.faults.kubelet == "stays":

@@ -28,8 +28,6 @@ from ebbtide.events.units import span
 from ebbtide.events.values import Settings
 from ebbtide.replay.sim.sim_node import KUBELET, Happening, SimulatedContainer
 
-# --- one boot, from outside (the world log) and from inside (the records) ---
-
 EventT = TypeVar("EventT", bound=Event)
 
 #: An effect's time: a step, its barrier, the edge's latency, the way back.
@@ -363,9 +361,7 @@ def _orderly_releases(view: BootView) -> list[Happening]:
 
 
 def _still_planned(view: BootView, release: Happening) -> list[SimulatedContainer]:
-    """Containers of planned pods that run at the release. A container that restarted after the record gave
-    its pod up does not count.
-    """
+    """They run at the release. A container that restarted after its pod was given up does not count."""
     at_ns = release.at_ns
     return [
         box
@@ -631,8 +627,8 @@ def what_is_done_was_done(view: BootView) -> BreachSentences:
 
 
 def _by_shutdown(view: BootView, box: SimulatedContainer, seen: list[Happening]) -> list[list[Happening]]:
-    """Splits where a pod's stop begins again after its recorded end. If the pod ran on, the runtime may still
-    carry out the earlier orders.
+    """Splits where a pod's stop begins again after its recorded end: the runtime may be late with the earlier
+    orders.
     """
     if len(seen) < 2:
         return [seen]
@@ -729,8 +725,8 @@ def _grace_anew_ns(view: BootView, began: decisions.PodStopBegan, *, before_ns: 
 
 
 def a_stop_signal_precedes_sigkill(view: BootView) -> BreachSentences:
-    """A stop signal precedes our SIGKILL, but a slow runtime may still have it, and a daemon that restarts at
-    the end has no time for it.
+    """A stop signal precedes our SIGKILL. A slow runtime may still have it; a daemon that restarts at the end
+    has no time for it.
     """
     for box in () if view.hurt else view.boxes():
         kills = [kill for kill in view.of_box(box, "kill") if kill.life != KUBELET and not kill.detail]
@@ -771,8 +767,7 @@ def _stop_begins(view: BootView, box: SimulatedContainer) -> list[tuple[int, dec
     observed = view.by_kubelet(box.uid) == "observe"
     begins = view.stop_begins(box.uid)
     if box.attempt:
-        # A restarted container has the times of its pod's running stop, or of the first begin after its start
-        # and its pod's recorded end.
+        # A restarted container has the times of its pod's running stop, or of the next one.
         first_ns = min([seen.at_ns for seen in view.of_box(box, "signal", "kill")], default=view.exit_ns(box))
         over_ns = max((at_ns for at_ns, _ in view.ends(box.uid) if at_ns <= first_ns), default=0)
         begins = [each for each in begins if each[0] <= first_ns]

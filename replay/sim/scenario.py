@@ -16,8 +16,6 @@ from ebbtide.events.base import NS_PER_MS as MS
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.values import Container, Hook, HookKind, Period, Pod, Settings, ShutdownKind
 
-# --- how pods behave ---
-
 
 class HookPlan(NamedTuple):
     """An exec or httpGet hook. ``takes_ns`` None: it hangs."""
@@ -34,7 +32,7 @@ class ContainerPlan(NamedTuple):
     #: From SIGKILL to its end: long for an uninterruptible process.
     reap_ns: int | None = 0
     exit_code: int = 0
-    #: It has no handler for the stop signal.
+    #: Without a handler for the stop signal.
     by_signal: bool = False
     hook: HookPlan = HookPlan()
 
@@ -106,8 +104,7 @@ class Faults(NamedTuple):
     #: A hung API server accepts requests and does not answer.
     api_hangs_after_ns: int | None = None
     api_wakes_after_ns: int | None = None
-    #: The daemon's first start on this node: the API server's list comes after it. None: an earlier daemon
-    #: has stored a list.
+    #: The daemon's first start on this node. None: an earlier daemon has the API server's list.
     first_start_after_ns: int | None = None
     first_list_takes_ns: int = 0
     #: Our identity may taint the node.
@@ -169,8 +166,8 @@ _QUANTILE_STEPS = 1 << 32
 
 
 class DurationQuantiles(NamedTuple):
-    """Evenly spaced quantiles, in ascending order: one value is a constant, two are uniform, eleven are the
-    deciles. A draw between two is linear.
+    """Evenly spaced, in ascending order: one value is a constant, two are uniform, eleven are the deciles. A
+    draw between two is linear.
     """
 
     quantiles_ns: tuple[int, ...]
@@ -402,7 +399,6 @@ KUBELET_WEIGHTS: tuple[tuple[int, KubeletIs], ...] = ((20, "runs"), (1, "away"),
 
 
 def pods_of_node(pods: tuple[Pod, ...], draws: Draws) -> tuple[Pod, ...]:
-    """Some pods are static, of a DaemonSet, or have volumes."""
     found = []
     for index, pod in enumerate(pods):
         own = draws.fork(f"node {index}")

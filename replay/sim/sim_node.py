@@ -84,9 +84,7 @@ class HookProcess:
 
 
 class ContainerTimes(Protocol):
-    """How long a container takes to end: drawn (`scenario.ContainerPlan`), or from a record
-    (`whatif.world.RecordedTimes`). None: for ever.
-    """
+    """Drawn (`scenario.ContainerPlan`), or from a record (`whatif.world.RecordedTimes`). None: for ever."""
 
     def after_start_ns(self) -> int | None: ...
     def after_signal_ns(self) -> int | None: ...
@@ -94,7 +92,7 @@ class ContainerTimes(Protocol):
 
 
 class SimulatedContainer:
-    """``attempt``: earlier containers of its name in this boot."""
+    """``attempt``: how many ran before it in this boot."""
 
     def __init__(
         self,
@@ -134,8 +132,6 @@ class SimulatedPods:
         self.begun: dict[str, str] = {}
         self.watchers: list[Callable[[SimulatedContainer], None]] = []
 
-    # --- what the world does ---
-
     def add(self, plan: PodPlan) -> None:
         """Its containers do not run yet."""
         self.plans[plan.pod.uid] = plan
@@ -149,8 +145,6 @@ class SimulatedPods:
 
     def over(self, uid: str) -> bool:
         return uid in self.begun and all(box.phase == "exited" for box in self.of(uid))
-
-    # --- what a runtime does ---
 
     def begin(self, uid: str, order: str) -> None:
         """The pod is active from now on."""
@@ -221,8 +215,6 @@ class SimulatedPods:
                 hook.take_back()
             self._end_hook(box, hook, None)
 
-    # --- what goes on by itself ---
-
     def _end_hook(self, box: SimulatedContainer, hook: HookProcess, succeeded: bool | None) -> None:
         hook.ended, hook.succeeded = True, succeeded
         self._log.note("hook-end", box.uid, box.name, HOOK_ENDS[succeeded])
@@ -257,9 +249,7 @@ HIDDEN_PODS = 8
 
 
 class Hanging:
-    """A component that may cease to answer. ``waiting``: calls that it answers when it wakes up. ``turned``:
-    called when it begins or ceases to hang.
-    """
+    """``waiting``: calls that it answers when it wakes up. ``turned``: called when it hangs or wakes up."""
 
     def __init__(self, log: WorldLog, timer: Timer, hangs: str, wakes: str, life: int = 0) -> None:
         self._log, self._timer, self._life = log, timer, life
@@ -312,7 +302,7 @@ class SimulatedRuntime(Hanging):
 
 # --- its kubelet ---
 
-# As with the real kubelet, its own stop cancels the stops of pods without SIGKILL. A hung kubelet catches up
+# Its stop cancels the stops of pods without SIGKILL, as the real kubelet's does. A hung kubelet catches up
 # when it wakes up. Meanwhile the runtime carries out its calls: SIGKILL after the grace, a hook's timeout.
 
 #: Its life in the world log, and its number as a holder of locks.
@@ -354,8 +344,6 @@ class Kubelet(Hanging):
         self._generation = self._own = 0
         self._signalled_ns: dict[tuple[str, str], int] = {}
         pods.watchers.append(self._gone)
-
-    # --- its own life ---
 
     def start(self) -> None:
         if self.running:
@@ -403,8 +391,6 @@ class Kubelet(Hanging):
 
     def _asked_of_runtime(self, do: Callable[[], object]) -> Callable[[], object]:
         return partial(self._if_there, self._generation, do)
-
-    # --- what the API server asks ---
 
     def delete(self, uid: str, grace_ns: int) -> None:
         """A later delete only shortens the grace."""
@@ -467,8 +453,6 @@ class Kubelet(Hanging):
         for box in self._pods.of(uid):
             if (box.uid, box.name) in self._signalled_ns:
                 self._kill_later(box)
-
-    # --- what it sees ---
 
     def _gone(self, box: SimulatedContainer) -> None:
         ours = box.uid in self._asked
@@ -569,9 +553,7 @@ NO_LIST = "the API server gives no list of this node's pods"
 
 
 class ApiServer(Hanging):
-    """With the cluster's view of the node. A hung server accepts requests and answers none; a lost server
-    accepts none.
-    """
+    """A hung server accepts requests and answers none; a lost server accepts none."""
 
     def __init__(self, log: WorldLog, timer: Timer, faults: Faults) -> None:
         super().__init__(log, timer, "api-lost", "api-back")
@@ -667,8 +649,6 @@ class SimulatedNode:
         self.kubelet.admit(pod)
         return True
 
-    # --- the daemon ---
-
     def daemon_started(
         self, number: int, version: str, mode: str, name: str, failed_starts: int = 0
     ) -> DaemonStarted:
@@ -686,8 +666,6 @@ class SimulatedNode:
             lock_inherited=number in logind.holders,
             failed_starts=failed_starts,
         )
-
-    # --- the end of the boot ---
 
     def _start_final_unit(self, kind: ShutdownKind) -> None:
         fails_ns, self.final_fails_ns = self.final_fails_ns, None

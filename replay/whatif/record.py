@@ -80,7 +80,7 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def own_events(events: Iterable[Record], first_seq: int) -> Iterator[Record]:
-    """A step's fact that ends one shutdown and opens the next belongs to both."""
+    """A fact that ends one shutdown and opens the next belongs to both."""
     return (each for each in events if not each.cause or each.episode in (0, first_seq))
 
 
@@ -207,7 +207,7 @@ def _seek(found: Iterator[list[RawRecord]], first_seq: int) -> tuple[list[RawRec
 
 
 def _is_after(step: list[RawRecord], first_seq: int, home: tuple[str, str]) -> bool:
-    """The step belongs only to another shutdown, or closes this one in another boot or userspace."""
+    """It belongs only to another shutdown, or closes this one in another boot or userspace."""
     if all(each.episode != first_seq for each in step):
         return True
     start = decode_event(step[0].tag, step[0].payload) if step[0].tag == DaemonStarted.__name__ else None
