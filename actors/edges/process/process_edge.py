@@ -1,8 +1,7 @@
 """The process edge: pods as local processes, with real signals, hooks and exit codes.
 
-Pods outlive the daemon: the next one finds them in their records, by number, start time and boot. A preStop
-hook is a process beside the container, or one HTTP request. Its process tree is killed at the end of its time
-and when it is cancelled, but not when the daemon goes.
+Pods outlive the daemon: the next one finds them in their records, by pid, start time and boot. A hook's
+process tree is killed at the end of its time and when it is cancelled, but not when the daemon ends.
 """
 
 from __future__ import annotations
@@ -57,9 +56,8 @@ TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 class ProcessEdge:
-    """``state_dir``: on a file system that goes with the boot. ``manifests``: a file or a watched folder,
-    read with ``load``. ``capture_lines``: lines of output in an autopsy; 0: output is thrown away. Finds what
-    an earlier daemon left running. Raises OSError when the state folder cannot be made.
+    """``state_dir``: on a file system that ends with the boot. ``manifests``: a file or a watched folder.
+    ``capture_lines``: lines of output in an autopsy; 0: output is thrown away. Raises OSError for the folder.
     """
 
     def __init__(
@@ -75,7 +73,7 @@ class ProcessEdge:
     ) -> None:
         for folder in (state_dir, state_dir / "pods", state_dir / "output"):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # Its files say which processes are pods.
+            # Its files name processes to kill.
             with own_directory(folder):
                 pass
         self._mono_ns = mono_ns
@@ -100,13 +98,12 @@ class ProcessEdge:
         }
         raise_file_limit()
         ignore_by_handlers()
-        # First: overdue orders come at once, and a manifest must not start a running pod again.
+        # Early: overdue orders come at once, and a manifest must not start a running pod again.
         self._recovered = [fact for record in self._records.load() for fact in self._revive(record)]
 
     # --- life ------------------------------------------------------------------------------------
 
     async def run(self, outlet: Outlet) -> None:
-        """Follow manifests and ends, until cancelled."""
         if self._recovered:
             await outlet.put(*self._recovered)
         try:
@@ -121,11 +118,11 @@ class ProcessEdge:
             self._prune()
 
     def detach(self) -> None:
-        """The daemon goes: from now on kill no process."""
+        """The daemon ends: kill no process any more."""
         self._killer.closed = True
 
     def close(self) -> None:
-        """Close all descriptors, after `run` has ended. Ends no process."""
+        """After `run` has ended. Ends no process."""
         self.detach()
         self._watch.close()
         self._prune()
@@ -137,37 +134,34 @@ class ProcessEdge:
             self._cgroups.prune({entry.group for entry in entries if entry.phase != "ended"})
 
     def prewarm(self) -> None:
-        """Import what the running pods' hooks need, while the disk answers. A later start does the same for
-        its pod.
-        """
+        """Import modules for the hooks of running pods, while the disk answers."""
         for pod in self._table.pods.values():
             _import_for_hooks(pod)
 
     def pass_on(self, context: TraceContext) -> None:
-        """Give every hook its order's trace context."""
+        """``context`` goes with each hook of its order."""
         self._context = context
 
     def active(self) -> list[Pod]:
-        """With running flags."""
         return self._table.active()
 
     def ended(self) -> list[Pod]:
-        """Ended pods of a manifest: they are not started again."""
+        """Ended pods with a manifest. They are not started again."""
         return [entry.pod for entry in self._table.pods.values() if entry.over and entry.path]
 
     # --- what an earlier daemon left running -------------------------------------------------------
 
     def _revive(self, record: PodRecord) -> list[Fact]:
-        """A recorded process is ours only with the same number, start time and boot."""
+        """A recorded process is ours only with the same pid, start time and boot."""
         pod = PodEntry(record.pod, record.spec, order=record.order, stopping=record.stopping, recovered=True)
         pod.hooks = {
             each.name: each for each in record.hooks if proc.is_same_process(each.pid, each.start_ticks)
         }
         self._table.pods[record.pod.uid] = pod
         if record.init is not None:
-            # Kubernetes allows to run an init container again, but not twice at a time.
+            # An init container may run again, but not twice at a time.
             processes.kill_trees([root_of(record.init)])
-            # It may run, and only its number is unknown: start no more of the pod.
+            # It may run under an unknown pid: start no more of the pod.
             pod.stopping |= not record.init.pid
             if record.init.group:
                 processes.kill_group(record.init.group)
@@ -177,7 +171,7 @@ class ProcessEdge:
             entry.group, entry.begun = container.group, True
             child = processes.open_child(container.pid, container.start_ticks)
             if child is not None:
-                # Another process has adopted it and gets its exit code.
+                # Another process gets its exit code.
                 entry.child = False
                 entry.begin(*child)
                 self._starter.follow(entry)
@@ -198,7 +192,7 @@ class ProcessEdge:
             pod = self._table.pods.get(order.uid)
             if pod is None or pod.order != order.key:
                 return None
-            # Again: the daemon before may have died before it recorded a start or an end.
+            # The daemon before may have died before it recorded a start or an end.
             facts = [
                 f.ContainerStarted(uid=pod.pod.uid, container=name, pid=entry.pid)
                 if entry.phase == "running"
@@ -227,7 +221,7 @@ class ProcessEdge:
     async def _tidy(self) -> None:
         while True:
             self._prune()
-            # Giving back blocks takes time.
+            # A thread: giving back blocks takes time.
             more = await trio.to_thread.run_sync(self._output.trim, abandon_on_cancel=True)
             await trio.sleep(TRIM_SECONDS if more else TRIM_IDLE_SECONDS)
 
@@ -247,22 +241,22 @@ class ProcessEdge:
         entry = self._table.find(order.uid, order.container)
         if entry is None:
             return Ending("failed", UNKNOWN_CONTAINER)
-        # It has not started, so an init container runs for it.
+        # An init container runs before it.
         if entry.phase == "waiting":
             return self._stop_start(entry.pod, order.signal)
         self._repeat_end(entry)
         return _signal_container(entry, order.signal)
 
     def _repeat_end(self, entry: ContainerEntry) -> None:
-        """The end of this container came before its pod was in a plan: report it again."""
+        """It ended before its pod was in a plan: report it again."""
         if entry.phase == "ended":
             self._watch.post(entry.exited())
 
     def _stop_start(self, pod: PodEntry, name: str) -> Ending:
-        """The pod is still starting: start no more of it, and signal what runs now."""
+        """Start no more of the pod, and signal its init container."""
         pod.stopping = True
         if pod.begun:
-            # The next daemon must not go on with the start. Without a record the pod stops at the kill.
+            # The next daemon must not continue the start. Without a record the pod stops at the kill.
             with suppress(OSError):
                 self._records.store(pod)
         if not pod.starting:
@@ -274,7 +268,7 @@ class ProcessEdge:
         entry = self._table.find(order.uid, order.container)
         if entry is None:
             return Ending("failed", UNKNOWN_CONTAINER)
-        # In a pod that is still starting an init container runs.
+        # In a starting pod an init container runs.
         target = entry.pod.init if entry.phase == "waiting" and entry.pod.init is not None else entry
         if entry.phase == "waiting":
             self._stop_start(entry.pod, "SIGKILL")
@@ -340,20 +334,20 @@ class ProcessEdge:
         except (CannotStart, OSError) as error:
             return Ending("failed", f"cannot start: {error}")
         entry.pod.hooks[key] = ProcessRecord(name=key, pid=child.pid, start_ticks=child.start_ticks)
-        # Without a record the next daemon reports its outcome as unknown.
+        # Without a record the next daemon reports the outcome as unknown.
         with suppress(OSError):
             self._records.store(entry.pod)
         end = await self._follow_hook(child)
-        # Cancelled with the daemon, it stays for the next one.
+        # If the daemon ends first, it stays for the next one.
         del entry.pod.hooks[key]
         return hook_ending(end)
 
     async def _follow_hook(self, child: processes.Child) -> processes.ExitStatus:
-        """Wait for the end. If cancelled, kill its tree, and let the watch reap it."""
+        """If cancelled, kill its tree, and let the watch reap it."""
         try:
             await trio.lowlevel.wait_readable(child.pidfd)
         except BaseException:
-            # If the daemon goes, the next one follows the hook.
+            # If the daemon ends, the next one follows the hook.
             if not self._killer.closed:
                 self._killer.kill_soon(processes.TreeRoot(child.pid, child.start_ticks))
 
@@ -369,13 +363,13 @@ class ProcessEdge:
         return end
 
     async def _adopt_hook(self, order: d.RunHook) -> Ending | None:
-        """Follow an earlier daemon's hook, if it lives. Its time runs from its start."""
+        """An earlier daemon's hook. Its time runs from its start."""
         pod = self._table.pods.get(order.uid)
         record = pod.hooks.get(order.key) if pod is not None else None
         child = processes.open_child(record.pid, record.start_ticks) if record is not None else None
         if child is None:
             return None
-        # ``/proc`` counts a start from boot with the time asleep, as this clock does.
+        # Like ``/proc``, this clock counts the time asleep.
         now_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         left_ns = order.timeout_ns - max(0, now_ns - child.start_ticks * NS_PER_SECOND // TICKS_PER_SECOND)
         with trio.move_on_after(max(0, left_ns) / NS_PER_SECOND):
@@ -385,8 +379,8 @@ class ProcessEdge:
     # --- manifests -------------------------------------------------------------------------------
 
     def _take_manifest(self, change: ManifestChange) -> list[Fact]:
-        """Keep the table like the manifests, which start pods, and never end or change a running one. An
-        ended pod is forgotten when its manifest goes, and starts anew when that changes or comes back.
+        """A manifest starts pods, and never ends or changes a running one. An ended pod is forgotten when its
+        manifest is removed, and starts again when the manifest changes or returns.
         """
         path = str(change.path)
         if isinstance(change, ManifestGone):
@@ -403,17 +397,17 @@ class ProcessEdge:
             error = f"pod {new.pod.label} stands in {known.path} too"
             return [f.ManifestRejected(path=new.path, error=error)]
         if known is not None and known.begun and (known.recovered or not known.over):
-            # It runs, or it ended before this daemon began: its manifest does not start it.
+            # It runs, or ended before this daemon began: do not start it.
             known.path, known.recovered = new.path, False
             return []
         self._table.pods[new.pod.uid] = new
         return [f.PodAppeared(pod=new.pod)]
 
     def _leave(self, path: str, keep: Set[str]) -> None:
-        """This file names no other pods any more."""
+        """``path`` names only the pods ``keep``."""
         for uid, entry in list(self._table.pods.items()):
             if entry.path == path and uid not in keep:
-                # A file that names the pod later gets it, without a start.
+                # A later file gets the running pod without a start.
                 entry.path = ""
                 if entry.over or not entry.begun:
                     del self._table.pods[uid]
@@ -434,14 +428,14 @@ def hook_ending(end: processes.ExitStatus) -> Ending:
 
 def _import_for_hooks(pod: PodEntry) -> None:
     if any(isinstance(spec.pre_stop, HttpGetAction) for spec in pod.spec.lasting):
-        # Loaded now, not in mid-shutdown: an import reads the disk.
+        # Not in mid-shutdown: an import reads the disk.
         from ebbtide.actors.edges import http_request  # noqa: F401
 
 
 def _signal_container(entry: ContainerEntry, name: str) -> Ending:
     """To the first process only, as a runtime does."""
     try:
-        # First: an invalid stop signal is the manifest's mistake, also when it comes too late.
+        # First: an invalid stop signal is a mistake of the manifest, also for an ended container.
         number = signal_number(name)
     except ValueError as error:
         return Ending("failed", str(error))
@@ -463,7 +457,7 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 SUFFIXES = (".yaml", ".yml", ".json")
-#: Longer than any editor or copy takes between two writes.
+#: Longer than the pause of an editor or a copy between two writes.
 HALF_WRITTEN_SECONDS = 0.2
 
 #: Without notifications a new manifest waits so long.
@@ -471,7 +465,7 @@ POLL_SECONDS = 2.0
 
 
 class ManifestFound(NamedTuple):
-    """A new or changed file: its pods, or why it cannot be used."""
+    """A new or changed file."""
 
     path: Path
     pods: list[tuple[Pod, ProcessSpec]]
@@ -487,9 +481,8 @@ FileStamp = tuple[int, int, int]
 
 
 class ManifestSource:
-    """One manifest file, or a folder. Each change compares the folder with its former state, so a lost
-    notification only delays. An unreadable file may be half written: it is read again before it is rejected.
-    In a thread, since disks hang and files are large.
+    """One manifest file, or a folder. Each look compares the folder with its former state, so a lost
+    notification only delays. An unreadable file may be half written: it is read again.
     """
 
     def __init__(self, path: Path, load: LoadManifest) -> None:
@@ -499,7 +492,7 @@ class ManifestSource:
         self._unreadable = ""
 
     async def changes(self) -> AsyncGenerator[list[ManifestChange], None]:
-        """What exists, then each change; ends at once for a single file."""
+        """The present files, then each change; ends at once for a single file."""
         if not self._path.is_dir():
             yield [await self._read(self._path)]
             return
@@ -518,13 +511,13 @@ class ManifestSource:
         try:
             now = await _in_thread(self._stamps)
         except OSError as error:
-            # An unreadable folder has not lost its manifests. Reported once.
+            # An unreadable folder has not lost its manifests.
             said, self._unreadable = self._unreadable, str(error)
             return [] if str(error) == said else [ManifestFound(self._path, [], str(error))]
         self._unreadable = ""
         gone: list[ManifestChange] = [ManifestGone(path) for path in self._seen if path not in now]
         changed = [path for path, stamp in now.items() if self._seen.get(path) != stamp]
-        # First: a file that changes during the reading has another stamp at the next look.
+        # Before the reading: a file that changes meanwhile has another stamp at the next look.
         self._seen = now
         found = [await self._read(path) for path in changed]
         if any(item.error for item in found):
@@ -535,7 +528,7 @@ class ManifestSource:
     def _stamps(self) -> dict[Path, FileStamp]:
         """Raises OSError."""
         now: dict[Path, FileStamp] = {}
-        # By name, so that a folder is read the same way each time.
+        # The same order each time.
         for path in sorted(self._path.iterdir()) if self._path.is_dir() else ():
             if path.suffix in SUFFIXES and not path.name.startswith("."):
                 with suppress(OSError):
@@ -551,12 +544,12 @@ class ManifestSource:
 
 
 async def _in_thread(function: Callable[[Unpack[Ts]], T], *args: *Ts) -> T:
-    # Abandoned on a hung disk: the daemon must be able to leave.
+    # Abandoned on a hung disk: the daemon must be able to end.
     return await trio.to_thread.run_sync(function, *args, abandon_on_cancel=True)
 
 
 class PollingWatch:
-    """Where the system has no notifications left."""
+    """Used when the system has no notifications left."""
 
     async def changed(self) -> None:
         await trio.sleep(POLL_SECONDS)

@@ -1,12 +1,11 @@
-"""The process edge's pods: in memory, on disk for the daemon's next life, and how they start.
+"""The process edge's pods: in memory, on disk for the next daemon, and how they start.
 
-Each running pod has one small file with its processes and its launch specification (a hook must run even
-after its manifest has changed). It may hold secrets: only the owner can read the folder. A reboot makes it
-void, so it is not synced.
+Each running pod has a file with its processes and its specification: a hook must run even after its manifest
+has changed. The file may hold secrets, so only the owner can read the folder. A reboot makes it void, so it
+is not synced.
 
-The daemon's death must not touch a process: it leads a session of its own, without a pipe to the daemon, a
-death signal, or a terminal. Its output goes to a file in memory (a hung disk would keep a writer from
-ending), which is emptied when it is large, or nowhere.
+The daemon's death must not touch a process: it leads its own session, without a pipe to the daemon, a death
+signal, or a terminal. Its output goes to a file in memory: a hung disk would keep a writer from ending.
 """
 
 from __future__ import annotations
@@ -39,10 +38,8 @@ ContainerPhase = Literal["waiting", "running", "ended"]
 
 
 class ContainerEntry(msgspec.Struct, eq=False):
-    """One container, with its first process while it has one.
-
-    ``begun``: it may run, so it is in the record, at first without a process. ``child`` False: adopted, so
-    another process gets its exit code. ``gone``: it ended while no daemon ran. ``ended``: for init
+    """``begun``: it may run, so it is in the record, at first without a process. ``child`` False: adopted, so
+    another process gets its exit code. ``gone``: it ended while no daemon ran. ``ended``: only for init
     containers.
     """
 
@@ -72,7 +69,7 @@ class ContainerEntry(msgspec.Struct, eq=False):
         self.phase = "running"
 
     def finish(self, end: processes.ExitStatus) -> None:
-        """Its first process has ended, or will never start."""
+        """The first process has ended, or will never start."""
         if self.pidfd >= 0:
             os.close(self.pidfd)
         self.pidfd = -1
@@ -95,10 +92,8 @@ class ContainerEntry(msgspec.Struct, eq=False):
 
 class PodEntry(msgspec.Struct, eq=False):
     """``containers``: main containers and sidecars. ``init``: the plain init container that runs now.
-    ``order``: the key of the pod's start; empty: not begun.
-
-    ``stopping``: a waiting container has got its stop, so no more of this pod starts. ``starting``: a start
-    is under way. ``recovered``: an earlier daemon began it, and no manifest has named it yet.
+    ``order``: the key of the pod's start; empty: not begun. ``stopping``: no more of this pod starts.
+    ``recovered``: an earlier daemon began it, and no manifest has named it yet.
     """
 
     pod: Pod
@@ -122,11 +117,10 @@ class PodEntry(msgspec.Struct, eq=False):
 
     @property
     def over(self) -> bool:
-        """Has it begun and ended?"""
         return self.begun and all(item.phase == "ended" for item in self.containers.values())
 
     def view(self) -> Pod:
-        """For an inventory. A waiting container has to be stopped too, so it counts as running."""
+        """A waiting container has to be stopped too, so it counts as running."""
         running = {name for name, entry in self.containers.items() if entry.phase != "ended"}
         containers = tuple(
             msgspec.structs.replace(item, running=item.name in running) for item in self.pod.containers
@@ -145,7 +139,6 @@ class PodTable:
         return pod.containers.get(container) if pod is not None else None
 
     def active(self) -> list[Pod]:
-        """The pods that a shutdown has to end."""
         return [entry.view() for entry in self.pods.values() if entry.begun and not entry.over]
 
 
@@ -155,9 +148,7 @@ PLAIN_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 class ProcessRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A first process and its cgroup, if any. ``name``: of the container; of a hook, its order's key. Number
-    0: the daemon was about to start it.
-    """
+    """``name``: the container's; a hook's is its order's key. ``pid`` 0: the daemon was about to start it."""
 
     name: str
     pid: int
@@ -166,9 +157,7 @@ class ProcessRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class PodRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A pod that was begun in this boot. Unlisted containers have not started, and with ``stopping`` never
-    will. ``init``: its running init container.
-    """
+    """Unlisted containers have not started, and with ``stopping`` never will."""
 
     version: int
     boot_id: str
@@ -196,7 +185,7 @@ class PodRecords:
         self._boot_id = boot_id
 
     def store(self, entry: PodEntry) -> None:
-        """Keep what runs for the daemon's next life. Raises OSError."""
+        """Raises OSError."""
         record = PodRecord(
             version=RECORD_VERSION,
             boot_id=self._boot_id,
@@ -221,7 +210,7 @@ class PodRecords:
         for path in sorted(ages, key=lambda path: ages[path]):
             with suppress(OSError, ValueError):  # what msgspec raises is a ValueError, and so is bad UTF-8
                 record = msgspec.msgpack.decode(read_own(Path(path)), type=PodRecord)
-                # The numbers of another boot are reused, and the fields of another version may differ.
+                # Another boot reuses the numbers; another version's fields may differ.
                 if (record.version, record.boot_id) == (RECORD_VERSION, self._boot_id):
                     found.append(record)
                     continue
@@ -235,7 +224,7 @@ class PodRecords:
 
 
 def kill_recorded(folder: Path) -> None:
-    """SIGKILL to all that the records of this boot in ``folder`` name, and their trees."""
+    """SIGKILL to all trees that this boot's records name."""
     records = PodRecords(folder, boot_id_with_dashes()).load()
     processes.kill_trees(
         [root_of(each) for record in records for each in (*record.containers, *record.hooks, record.init)]
@@ -246,14 +235,12 @@ def root_of(record: ProcessRecord | None) -> processes.TreeRoot:
     return processes.TreeRoot() if record is None else processes.TreeRoot(record.pid, record.start_ticks)
 
 
-#: As the reference's runtime reports it.
+#: As a container runtime reports it.
 CANNOT_START_CODE = 128
 STOPPED_BEFORE_START = "asked to stop before it was started"
 
 
 class PodStarter:
-    """Starts a pod (init containers, sidecars, containers), or ends what it began."""
-
     def __init__(
         self,
         records: PodRecords,
@@ -269,7 +256,7 @@ class PodStarter:
         self._cgroups = cgroups
 
     async def start(self, pod: PodEntry, outlet: Outlet) -> Ending:
-        """Start what has not started. Raises only cancellation."""
+        """Start the rest, or end what was begun. Raises only cancellation."""
         pod.starting = True
         try:
             failure = await self._start_all(pod, outlet)
@@ -292,7 +279,7 @@ class PodStarter:
         return Ending("cancelled" if pod.stopping else "failed", failure)
 
     async def _start_all(self, pod: PodEntry, outlet: Outlet) -> str:
-        """Why it failed; empty: all run."""
+        """Returns why it failed; empty: all run."""
         self._records.store(pod)
         for spec in pod.spec.init + pod.spec.containers:
             if pod.stopping:
@@ -335,7 +322,7 @@ class PodStarter:
         uid, name = entry.key
         if self._cgroups is not None:
             entry.group = self._cgroups.make(f"{file_name(uid)}.{file_name(name)}")
-        # First: a daemon that dies now must not cause a second copy.
+        # Before the start: a daemon that dies now must not cause a second copy.
         entry.begun = True
         self._records.store(entry.pod)
         output = self._output.open(output_name(uid, name))
@@ -350,12 +337,11 @@ class PodStarter:
         entry.begin(*child)
 
     def follow(self, entry: ContainerEntry) -> None:
-        """Handle the container's end."""
         self._watch.add(entry.pidfd, lambda: self._ended(entry), child=entry.child)
 
     async def _ended(self, entry: ContainerEntry) -> Fact | None:
-        # An adopted container may have been reaped. No new process gets its number while its group lives, so
-        # another process of this number means that the group is gone.
+        # No new process gets a pid while a group with this number lives. So if another process has this pid
+        # (an adopted container was reaped), the group is gone.
         stat = proc.read_stat(entry.pid)
         if stat is None or stat.start_ticks == entry.start_ticks:
             # We may not signal a program that changed its user.
@@ -368,7 +354,6 @@ class PodStarter:
         return None if entry.ended is not None else entry.exited()
 
     def drop_waiting(self, pod: PodEntry, code: int | None) -> list[Fact]:
-        """What has not started never will."""
         facts: list[Fact] = []
         for entry in pod.containers.values():
             if entry.phase == "waiting":
@@ -385,12 +370,12 @@ class PodStarter:
 #: One descriptor per container, and some for the daemon.
 FILE_LIMIT_WANTED = 65_536
 
-#: The program's children are in the group too. A group that refuses must not prevent the start.
+#: The program's children join too. A group that refuses must not prevent the start.
 ENTER_GROUP = 'echo 0 >"$0" 2>/dev/null; exec "$@"'
 
 NO_COMMAND = "no command is given"
 
-#: What a pod inherits from the daemon's environment.
+#: From the daemon's environment.
 INHERITED_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER", "LOGNAME")
 PATH_DEFAULT = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -400,13 +385,12 @@ class CannotStart(Exception):
 
 
 def environ_of(own: Mapping[str, str]) -> dict[str, str]:
-    """A process's environment."""
     inherited = {name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ}
     return {"PATH": PATH_DEFAULT} | inherited | {**own}
 
 
 def raise_file_limit() -> None:
-    """Make room for a pidfd per container. Pods keep our original limit."""
+    """For a pidfd per container. Pods keep our original limit."""
     global _own_limit
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = FILE_LIMIT_WANTED if hard == resource.RLIM_INFINITY else min(hard, FILE_LIMIT_WANTED)
@@ -423,8 +407,8 @@ RESTORED_BY_PYTHON = {signal.SIGPIPE, signal.SIGXFSZ}
 
 
 def ignore_by_handlers() -> None:
-    """Pods get default signals: a shell (``nohup ... &``) starts us with ignored ones, some supervisors with
-    blocked ones. A child inherits both, but no handler. On the main thread.
+    """A child inherits ignored signals (from a shell's ``nohup ... &``) and blocked ones (from some
+    supervisors), but no handler. Pods need the defaults. On the main thread.
     """
     for number in signal.valid_signals() - RESTORED_BY_PYTHON:
         if signal.getsignal(number) is signal.SIG_IGN:
@@ -473,17 +457,17 @@ def spawn(
     # The pidfd sees the end; Popen must not wait for the number.
     popen.returncode = 0
     if _own_limit is not None:
-        # From outside, so that none of our code runs in the child. It has our limit for some microseconds.
+        # From outside: none of our code must run in the child. It has our limit for some microseconds.
         resource.prlimit(pid, resource.RLIMIT_NOFILE, _own_limit)
     stat = proc.read_stat(pid)
     return processes.Child(pid, os.pidfd_open(pid), stat.start_ticks if stat else 0)
 
 
-#: The size at which a container's output is emptied.
+#: A larger output is emptied.
 OUTPUT_BYTES_MAX = 256 * 1024
 #: A program that only writes fills some 100 MB in this time.
 TRIM_SECONDS = 0.1
-#: Without files of our own: those of an earlier daemon may exist.
+#: Without own files: an earlier daemon's may exist.
 TRIM_IDLE_SECONDS = 10
 #: Longer lines of an autopsy are cut.
 OUTPUT_LINE_BYTES_MAX = 256
@@ -497,14 +481,13 @@ class OutputFiles:
         self._kept = kept
 
     def open(self, name: str) -> int:
-        """For a new process. Raises OSError."""
+        """Raises OSError."""
         if not self._kept:
             return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         return os.open(self._folder / name, flags, 0o600)
 
     def tail(self, name: str, lines: int) -> tuple[str, ...]:
-        """The newest lines, each at most `OUTPUT_LINE_BYTES_MAX` bytes."""
         if lines <= 0:
             return ()
         try:
@@ -518,7 +501,7 @@ class OutputFiles:
         return tuple(line[:OUTPUT_LINE_BYTES_MAX].decode(errors="replace") for line in found)
 
     def trim(self) -> bool:
-        """Empty large files. True: there may be more soon."""
+        """True: there may be more soon."""
         found = self._kept
         with suppress(OSError), os.scandir(self._folder) as entries:
             for entry in entries:
