@@ -1,10 +1,10 @@
-"""A D-Bus connection: bounded calls, and signals handed over when they are read.
+"""A D-Bus connection: bounded calls, and signals in order.
 
-jeepney's router drops signals from a full queue, and cannot report that an idle bus went away. Here one task
-reads: replies go to their callers, signals to a plain function, in order.
+jeepney's router drops signals from a full queue, and cannot report that an idle bus went away. So one task
+reads: replies go to their callers, signals to a plain function.
 
-Any local user may send us signals of up to 32 MiB, and jeepney needs seconds to parse one. So lengths are
-read first, long messages are thrown away as they come, and a body is parsed only on demand.
+Any local user may send us signals of up to 32 MiB, and jeepney needs seconds to parse one. So long messages
+are thrown away as they come, and a body is parsed only on demand.
 """
 
 from __future__ import annotations
@@ -30,16 +30,15 @@ from ebbtide.events.units import span_s
 
 SYSTEM_BUS = "unix:path=/run/dbus/system_bus_socket"
 
-#: The begin of every message: byte order, kind, lengths.
+#: Byte order, kind, lengths.
 FIXED_BYTES = 16
-#: D-Bus's own limit. Behind a longer message the next cannot be found.
+#: D-Bus's own limit.
 MESSAGE_BYTES_MAX = 2**27
-#: Five names of at most 255 bytes, a path and a signature. The header of every message is parsed: one of this
-#: length costs at most 5 ms.
+#: Five names of at most 255 bytes, a path and a signature. Parsing takes at most 5 ms.
 HEADER_BYTES_MAX = 2048
-#: The longest answer lists locks: room for 500 of them, parsed within 20 ms.
+#: The longest answer lists locks: 500 fit, parsed within 20 ms.
 BODY_BYTES_MAX = 64 * 1024
-#: Other tasks run between two such pieces of a long message.
+#: Other tasks run between two such pieces.
 SKIPPED_BYTES = 64 * 1024
 BYTE_ORDERS = {b"l": "<", b"B": ">"}
 
@@ -47,15 +46,15 @@ AnswerT = TypeVar("AnswerT")
 
 
 class BusError(Exception):
-    """The bus, or the called object, failed. The text is one line for people."""
+    """The text is one line for people."""
 
 
 class TooLong(BusError):
-    """A body is longer than `BODY_BYTES_MAX`, so it was not read."""
+    """A body above `BODY_BYTES_MAX` was not read."""
 
 
 class BusRefused(BusError):
-    """The other side answered with an error; ``name`` is its D-Bus name."""
+    """The other side's error; ``name`` is its D-Bus name."""
 
     def __init__(self, name: str, text: str) -> None:
         super().__init__(f"{name}: {text}" if text else name)
@@ -63,7 +62,6 @@ class BusRefused(BusError):
 
 
 def system_bus_address() -> str:
-    """By ``DBUS_SYSTEM_BUS_ADDRESS`` or by convention."""
     return os.environ.get("DBUS_SYSTEM_BUS_ADDRESS") or SYSTEM_BUS
 
 
@@ -71,13 +69,13 @@ UNIX_PREFIX = "unix:path="
 
 
 def bus_socket(address: str) -> Path | None:
-    """The bus's socket file; None for another kind of address."""
+    """None: another kind of address."""
     first = address.split(";")[0].split(",")[0]
     return Path(first.removeprefix(UNIX_PREFIX)) if first.startswith(UNIX_PREFIX) else None
 
 
 def sender(message: Message) -> str:
-    """The unique name that the bus itself set; empty without a bus."""
+    """The bus sets this unique name; empty without a bus."""
     return str(message.header.fields.get(HeaderFields.sender, ""))
 
 
@@ -86,9 +84,8 @@ def member(message: Message) -> str:
 
 
 class Incoming(Message):  # type: ignore[misc]  # jeepney has no types
-    """A message with a parsed header. ``data``: all of it; None: it was too long.
-
-    `close` closes its ``descriptors``, except those that were taken.
+    """Its header is parsed. ``data``: all of it; None: it was too long. `close` closes its ``descriptors``,
+    except taken ones.
     """
 
     def __init__(self, header: Header, data: bytes | None, descriptors: list[FileDescriptor]) -> None:
@@ -97,13 +94,13 @@ class Incoming(Message):  # type: ignore[misc]  # jeepney has no types
 
     @property
     def body(self) -> tuple[Any, ...]:
-        """Parsed each time. Raises BusError."""
+        """Raises BusError."""
         if self._data is None:
             raise TooLong(f"{member(self) or 'an answer'} of {self.header.body_length} bytes is too long")
         try:
             return tuple(Message.from_buffer(self._data, self._descriptors).body)
         except Exception as error:
-            # Parsing raises many kinds, also where no descriptor was free.
+            # Parsing raises many kinds.
             raise BusError(f"{member(self) or 'an answer'} cannot be read ({type(error).__name__})") from None
 
     def close(self) -> None:
@@ -116,7 +113,7 @@ OnSignal = Callable[[Incoming], None]
 
 
 class Bus:
-    """One connection. `read` must run for calls to be answered."""
+    """`read` must run while calls wait."""
 
     def __init__(self, connection: DBusConnection) -> None:
         self._connection = connection
@@ -156,7 +153,7 @@ class Bus:
             raise BusError(f"cannot reach the bus at {address}: {error}; is dbus running?") from error
 
     async def read(self, on_signal: OnSignal) -> str:
-        """Read until the connection ends, and return why. Callers that still wait then get BusError."""
+        """Until the connection ends; returns why. Waiting callers then get BusError."""
         try:
             while True:
                 message = await self._receive()
@@ -174,7 +171,7 @@ class Bus:
                 else:
                     message.close()
         except Exception as error:
-            # The connection is useless now; its owner decides what follows.
+            # The connection's owner decides what follows.
             self.lost = f"the bus connection ended ({type(error).__name__})"
         finally:
             self.close()
@@ -201,7 +198,7 @@ class Bus:
             data = fixed + await self._read(rest, descriptors)
             if not whole:
                 await self._skip(body_bytes, descriptors)
-            # Unknown fields or kinds are no reason to hang up: the begin of the next message is known.
+            # Unknown fields or kinds do no harm: the begin of the next message is known.
             with contextlib.suppress(Exception):
                 header = Header.from_buffer(data[:header_bytes])[0]
                 message = Incoming(header, data if whole else None, descriptors)
@@ -215,7 +212,7 @@ class Bus:
         """Descriptors that come with the bytes go to ``descriptors``. Raises BusError, OSError."""
         parts = []
         while length:
-            # Never beyond this message: descriptors come with their message's first bytes.
+            # Not beyond this message: descriptors come with a message's first bytes.
             data, ancillary, _, _ = await self._connection.socket.recvmsg(
                 length, fds_buf_size(), socket.MSG_CMSG_CLOEXEC
             )
@@ -238,21 +235,20 @@ class Bus:
             answered.set()
 
     async def call(self, message: Message, *, answer: str | None = None) -> tuple[Any, ...]:
-        """The body of the reply. ``answer``: its expected signature.
-
-        Raises BusRefused, or BusError without such a reply in time.
+        """Returns the body. ``answer``: its expected signature. Raises BusRefused, or BusError without such a
+        reply in time.
         """
         if self.lost:
             raise BusError(self.lost)
         serial = next(self._connection.outgoing_serial)
-        # Before it is sent: the answer may be read while the sending task still waits for its turn.
+        # Before the send: the answer may be read while the sending task still waits.
         answered, replies = self._waiting[serial] = (trio.Event(), [])
         try:
             with trio.fail_after(seconds := bounds.now.bus_call_seconds):
                 await self._connection.send(message, serial=serial)
                 await answered.wait()
         except trio.TooSlowError as error:
-            # It came just as the time was over: an open lock in it would hold the machine.
+            # An open lock in a late answer would hold the machine.
             for late in replies:
                 late.close()
             raise BusError(f"no answer to {member(message)} within {span_s(seconds)}") from error
@@ -269,7 +265,7 @@ class Bus:
                 name = reply.header.fields.get(HeaderFields.error_name, "unnamed error")
                 raise BusRefused(str(name), " ".join(str(part) for part in body))
             if answer is not None and found != answer:
-                # A body matches its signature, so callers need not check its parts.
+                # Callers need not check the body's parts.
                 raise BusError(f"answered with {found!r} where {answer!r} was expected")
             return body
         except BusRefused:
@@ -286,7 +282,7 @@ class Bus:
         return await self.call(new_method_call(target, name, signature or None, body), answer=answer)
 
     async def get(self, target: DBusAddress, name: str) -> Any:
-        """A property's value, of any type. Raises as `call` does."""
+        """A property of any type. Raises as `call` does."""
         return (await self.call(Properties(target).get(name), answer="v"))[0][1]
 
     async def subscribe(self, first_argument: str = "", **fields: str) -> None:
@@ -297,14 +293,14 @@ class Bus:
         await self.call(message_bus.AddMatch(rule))
 
     async def owner_of(self, name: str) -> str:
-        """The unique name behind a well-known one; empty: no owner."""
+        """The unique name; empty: no owner."""
         with contextlib.suppress(BusRefused):
             return str((await self.call(message_bus.GetNameOwner(name), answer="s"))[0])
         return ""
 
 
 async def ask_once(address: str, work: Callable[[Bus], Awaitable[AnswerT]], hello: bool = True) -> AnswerT:
-    """Open a connection for a few calls. Raises BusError."""
+    """Raises BusError."""
     bus = await Bus.open(address, hello)
     failure: BusError | None = None
     async with trio.open_nursery() as nursery:

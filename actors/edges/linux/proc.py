@@ -1,8 +1,8 @@
 """Processes and the boot, from ``/proc``; a forecast of a stop signal's effect, and the autopsy of a process
 before SIGKILL. Needs neither a bus nor Trio: readers of a journal use it.
 
-A process is named by its number and its start time in clock ticks since boot, together unique in a boot. Only
-files are read that never wait for the process: ``environ`` takes the memory lock of a process that may hang.
+Pid and start time (clock ticks since boot) are together unique in a boot. Read no file that waits for the
+process: ``environ`` takes its memory lock, and it may hang.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 
 
 def boot_id() -> str:
-    """The kernel's random name for this boot, without dashes."""
+    """Without dashes."""
     return BOOT_ID_FILE.read_text().strip().replace("-", "")
 
 
@@ -34,7 +34,7 @@ TCP_ESTABLISHED = "01"
 
 
 class ProcessStat(NamedTuple):
-    """Of ``/proc/PID/stat``. ``start_ticks`` since boot; ``state`` is one letter."""
+    """``/proc/PID/stat``. ``state`` is one letter."""
 
     pid: int
     command: str
@@ -46,7 +46,7 @@ class ProcessStat(NamedTuple):
 
 
 class ProcessStatus(NamedTuple):
-    """Of ``/proc/PID/status``: signal masks, and the pid in each nested pid namespace."""
+    """``/proc/PID/status``: signal masks, and the pid in each nested pid namespace."""
 
     state: str
     blocked: int
@@ -56,7 +56,7 @@ class ProcessStatus(NamedTuple):
 
 
 def parse_stat(text: str) -> ProcessStat:
-    """The command may contain spaces and brackets, so it ends at the last bracket. Raises ValueError."""
+    """The command may contain brackets, so it ends at the last one. Raises ValueError."""
     head, bracket, tail = text.rpartition(")")
     pid, opening, command = head.partition(" (")
     fields = tail.split()
@@ -88,19 +88,19 @@ def parse_tcp(text: str) -> frozenset[int]:
 
 
 def socket_inode(link: str) -> int | None:
-    """From a link such as ``socket:[123]``; None: no socket."""
+    """``link``: such as ``socket:[123]``."""
     inside = link.removeprefix("socket:[").removesuffix("]")
     return int(inside) if inside.isascii() and inside.isdecimal() and inside != link else None
 
 
 def read_bytes(path: str, limit: int = READ_BYTES_MAX) -> bytes | None:
-    """The begin of a file of ``/proc``; None: gone, or not ours."""
+    """None: gone, or not ours."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
     try:
-        # A file of ``/proc`` may give less than asked for and still have more.
+        # A file of ``/proc`` may return less than asked for and still have more.
         data = os.read(fd, limit)
         while data and len(data) < limit and (more := os.read(fd, limit - len(data))):
             data += more
@@ -122,14 +122,14 @@ def read_status(pid: int) -> ProcessStatus | None:
 
 
 def read_tcp(pid: int) -> frozenset[int]:
-    """Inodes of the established connections in the process's network."""
+    """In the process's network."""
     texts = (read_bytes(f"/proc/{pid}/net/{name}", 1 << 20) or b"" for name in ("tcp", "tcp6"))
     return frozenset().union(*(parse_tcp(text.decode(errors="replace")) for text in texts))
 
 
 def socket_inodes(pid: int) -> Iterator[int]:
     try:
-        # Another user's process does not show its sockets, and counts as having none.
+        # Another user's process does not show its sockets.
         names = os.listdir(f"/proc/{pid}/fd")
     except OSError:
         return
@@ -147,13 +147,13 @@ def cgroups_of(pid: int) -> str:
     return (read_bytes(f"/proc/{pid}/cgroup") or b"").decode(errors="replace")
 
 
-#: In the name that containerd, CRI-O and Docker all give a container.
+#: With containerd, CRI-O and Docker.
 CONTAINER_ID = re.compile("[0-9a-f]{64}")
 WHOLE_CONTAINER_ID = re.compile(f"(?<![0-9a-f]){CONTAINER_ID.pattern}(?![0-9a-f])")
 
 
 def container_ids(cgroups: str) -> frozenset[str]:
-    """The containers with these cgroups. Only whole ids count: a part may be in another's name."""
+    """Only whole ids count: a part may be in another's name."""
     return frozenset(WHOLE_CONTAINER_ID.findall(cgroups))
 
 
@@ -162,7 +162,7 @@ def all_pids() -> list[int]:
 
 
 def boot_id_with_dashes() -> str:
-    """Empty where the kernel does not say."""
+    """Empty: the kernel does not have it."""
     return (read_bytes("/proc/sys/kernel/random/boot_id") or b"").decode().strip()
 
 
@@ -194,7 +194,7 @@ _NAME_BY_NUMBER: dict[int, str] = (
 
 
 def signal_number(name: str) -> int:
-    """``SIGTERM``, ``TERM``, ``sigterm``, ``SIGRTMIN+3`` or ``15``. Raises ValueError for any other."""
+    """``SIGTERM``, ``TERM``, ``sigterm``, ``SIGRTMIN+3`` or ``15``. Raises ValueError."""
     wanted = name.strip().upper()
     if wanted.isascii() and wanted.isdecimal() and 1 <= int(wanted[:3]) <= SIGNAL_NUMBER_MAX:
         return int(wanted)
@@ -205,25 +205,25 @@ def signal_number(name: str) -> int:
 
 
 def signal_name(number: int) -> str:
-    """``SIG<number>`` without a name."""
+    """``SIG<number>`` for an unknown one."""
     return _NAME_BY_NUMBER.get(number, f"SIG{number}")
 
 
 def mask_names(mask: int) -> tuple[str, ...]:
-    """The signals in a mask of ``/proc``, ascending. Bit 0 is signal 1."""
+    """Bit 0 is signal 1."""
     return tuple(_NAME_BY_NUMBER[n] for n in range(1, SIGNAL_NUMBER_MAX + 1) if mask >> (n - 1) & 1)
 
 
 # --- what a stop signal would do ---------------------------------------------------------------
 
-# The kernel's masks of a container's first process show which signals have no effect. A caught signal is the
-# program's business. An ignored one is dropped. Any other has the kernel's default, which ends a process, but
-# *not* the first of a pid namespace: the usual reason why a container needs its whole grace. A blocked,
-# uncaught one may be read in another way (signalfd, sigwait), or not at all.
+# By the masks of a container's first process. A caught signal is the program's business, an ignored one is
+# dropped. Any other has the kernel's default, which ends a process, but *not* the first of a pid namespace:
+# the usual reason why a container needs its whole grace. The program may read a blocked one in another way
+# (signalfd, sigwait).
 
 Verdict = Literal["ends", "handles", "ignores", "unclear"]
 
-#: Their default does not end a process; as stop signals they need a handler.
+#: As stop signals these need a handler.
 NOT_ENDING_BY_DEFAULT = (
     "SIGCHLD",
     "SIGCONT",
@@ -251,8 +251,6 @@ NOT_ENDING_TEXT = "the signal's default does not end a process, and nothing hand
 
 
 class SignalForecast(msgspec.Struct, frozen=True, kw_only=True):
-    """The effect of the stop signal on a container's first process."""
-
     uid: str
     container: str
     pid: int
@@ -265,10 +263,10 @@ def verdict_of(status: ProcessStatus, signal: str) -> tuple[Verdict, str]:
     """Raises ValueError for an unknown ``signal``."""
     number = signal_number(signal)
     bit = 1 << (number - 1)
-    # Before the masks: SIGKILL cannot be blocked or caught.
+    # SIGKILL cannot be blocked or caught.
     if number == SIGKILL_NUMBER:
         return "ends", VERDICT_TEXT["ends"]
-    # Ignored and caught exclude each other. Blocked says least, so it comes last.
+    # Blocked proves least, so it comes last.
     if status.ignored & bit:
         return "ignores", VERDICT_TEXT["ignores"]
     if status.caught & bit:
@@ -282,7 +280,7 @@ def verdict_of(status: ProcessStatus, signal: str) -> tuple[Verdict, str]:
 
 
 def forecast_signal(uid: str, container: str, pid: int, signal: str) -> SignalForecast | None:
-    """Of a container's first process; None: no such process. Raises ValueError."""
+    """None: no such process. Raises ValueError."""
     status = read_status(pid)
     if status is None:
         return None
@@ -294,7 +292,7 @@ def forecast_signal(uid: str, container: str, pid: int, signal: str) -> SignalFo
 
 # An autopsy stops at a deadline: pods are more important than evidence.
 
-#: Of one container: keeps the record small.
+#: It bounds the record.
 PROCESSES_MAX = 32
 
 PROCESS_STATES = {
@@ -326,7 +324,7 @@ def process_report(
 def examine_processes(
     stats: Iterable[ProcessStat], deadline_ns: int, mono_ns: Callable[[], int] = time.monotonic_ns
 ) -> tuple[ProcessReport, ...]:
-    """Look at each process until ``deadline_ns``, parents before children, at most `PROCESSES_MAX`."""
+    """Until ``deadline_ns``, parents before children."""
     reports: list[ProcessReport] = []
     established: frozenset[int] | None = None
     for stat in sorted(stats, key=lambda item: (item.start_ticks, item.pid))[:PROCESSES_MAX]:

@@ -1,16 +1,15 @@
 """Processes by pidfd: their ends, and SIGKILL to whole trees.
 
-The kernel's wait gives the exit code of a child. An adopted pod (its daemon died) is another process's child:
-since Linux 6.15 its pidfd has the exit code once its parent has waited; before, it stays unknown.
+A pod of an earlier daemon is another process's child: since Linux 6.15 its pidfd has the exit code once its
+parent has waited; before, the code stays unknown.
 
-A tree is killed as the end of a pid namespace would: by the kernel, with a cgroup (v2 with ``cgroup.kill``,
-Linux 5.14) that is delegated to us: marked by the service manager (``Delegate=yes``), owned by our user, or
-the root of a machine or container without a service manager. No controller is switched on, so pods may run
-beside the daemon in one group.
+A cgroup (v2 with ``cgroup.kill``, Linux 5.14) kills a tree whole. It has to be delegated to us: marked by the
+service manager (``Delegate=yes``), owned by our user, or the root of a machine or container without a service
+manager. We switch no controller on, so pods may run beside the daemon in one group.
 
 Without a cgroup, looks at all processes are repeated until one finds no new process of the tree: the first
-process, its session and group, and their descendants. Two kinds escape: one that left the session and whose
-parent has ended; and, after the first process of an adopted container was reaped, one outside of its group.
+process, its session and group, and their descendants. Two kinds escape: a process that left the session and
+has lost its parent; and, once an adopted container's first process was reaped, a process outside its group.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ class Child(NamedTuple):
 
 
 def open_child(pid: int, start_ticks: int) -> Child | None:
-    """A pidfd for exactly this process; None: it is gone."""
+    """None: it is gone."""
     try:
         pidfd = os.pidfd_open(pid)
     except OSError:
@@ -70,7 +69,7 @@ def open_child(pid: int, start_ticks: int) -> Child | None:
 
 
 class ExitStatus(NamedTuple):
-    """Both empty: unknown. ``lost``: the runtime has lost the end, and the exit code is its own."""
+    """Both empty: unknown. ``lost``: the runtime has lost the end; the exit code is the runtime's."""
 
     exit_code: int | None = None
     signal: str = ""
@@ -83,7 +82,7 @@ def exit_of_wait_status(status: int) -> ExitStatus:
 
 
 def reap(pidfd: int) -> ExitStatus | None:
-    """The end of a child, without blocking; None: it runs. For another process's child, from its pidfd."""
+    """Does not block; None: it runs. Another process's child: from its pidfd."""
     try:
         found = os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
     except ChildProcessError:
@@ -96,7 +95,7 @@ def reap(pidfd: int) -> ExitStatus | None:
 
 
 async def reap_soon(pidfd: int) -> ExitStatus:
-    """`reap` for an ended process; the parent of another process's child gets a moment to wait for it."""
+    """For an ended process. The parent of another process's child gets a moment to wait for it."""
     # After a hang-up the parent has waited: the descriptor's answer is final.
     poll = select.poll()
     poll.register(pidfd, 0)
@@ -108,7 +107,7 @@ async def reap_soon(pidfd: int) -> ExitStatus:
 
 
 def exit_of_pidfd(pidfd: int) -> ExitStatus:
-    """From a waited process's pidfd; empty on older kernels."""
+    """Once its parent has waited; empty on older kernels."""
     info = bytearray(INFO_BYTES)
     INFO_MASK.pack_into(info, 0, INFO_EXIT)
     try:
@@ -125,29 +124,25 @@ OnExit = Callable[[], Awaitable[Fact | None]]
 
 
 class ExitWatch:
-    """Waits for the ends of processes."""
-
     def __init__(self) -> None:
         self._items, self._incoming = trio.open_memory_channel[tuple[int, OnExit, bool] | Fact](math.inf)
         self._open: set[int] = set()
 
     def add(self, pidfd: int, on_end: OnExit, *, child: bool = True) -> None:
-        """``child`` False: of another process."""
+        """``child`` False: another process's child."""
         self._open.add(pidfd)
         self._items.send_nowait((pidfd, on_end, child))
 
     def post(self, fact: Fact) -> None:
-        """Report a fact soon."""
         self._items.send_nowait(fact)
 
     def close(self) -> None:
-        """Close all descriptors, after `run` has ended."""
+        """After `run` has ended."""
         for pidfd in self._open:
             os.close(pidfd)
         self._open.clear()
 
     async def run(self, outlet: Outlet) -> None:
-        """Until cancelled."""
         async with trio.open_nursery() as nursery:
             async for item in self._incoming:
                 if isinstance(item, Fact):
@@ -171,14 +166,13 @@ LOOKS_MAX = 50
 
 
 class TreeRoot(NamedTuple):
-    """Number 0: there is no process."""
+    """``pid`` 0: there is no process."""
 
     pid: int = 0
     start_ticks: int = 0
 
 
 def all_stats() -> Iterator[proc.ProcessStat]:
-    """Never waits for a process."""
     for pid in proc.all_pids():
         stat = proc.read_stat(pid)
         if stat is not None:
@@ -186,8 +180,8 @@ def all_stats() -> Iterator[proc.ProcessStat]:
 
 
 def tree_members(look: Iterable[proc.ProcessStat], roots: Collection[TreeRoot]) -> list[proc.ProcessStat]:
-    """The processes of a look that belong to one of the trees, without zombies. A session or group counts
-    only while its root is in the look with its own start time: numbers are reused.
+    """The trees' processes, without zombies. A session or group counts only while its root is in the look
+    with its start time: numbers are reused.
     """
     stats = list(look)
     starts = {stat.pid: stat.start_ticks for stat in stats}
@@ -205,7 +199,7 @@ def tree_members(look: Iterable[proc.ProcessStat], roots: Collection[TreeRoot]) 
 
 
 async def examine_tree(root: TreeRoot) -> tuple[ProcessReport, ...]:
-    """What its processes do; bounded. Empty without a first process."""
+    """Bounded. Empty without a first process."""
     if not root.pid:
         return ()
     deadline_ns = time.monotonic_ns() + round(bounds.now.autopsy_seconds * NS_PER_SECOND)
@@ -217,7 +211,7 @@ async def examine_tree(root: TreeRoot) -> tuple[ProcessReport, ...]:
 
 
 def kill_exactly(pid: int, start_ticks: int) -> None:
-    """SIGKILL to this process only, never to a later one of its number."""
+    """SIGKILL, never to a later process with this number."""
     if not pid:
         return
     with suppress(OSError):
@@ -231,13 +225,13 @@ def kill_exactly(pid: int, start_ticks: int) -> None:
 
 
 def kill_new(roots: Collection[TreeRoot], known: set[TreeRoot]) -> bool:
-    """One look for all trees (20 ms for a thousand processes). SIGKILL to each process that is not ``known``.
+    """One look for all trees (20 ms for a thousand processes). Kills all processes that are not ``known``;
     False: there is none.
     """
     try:
         found = tree_members(all_stats(), roots)
     except OSError:
-        # No descriptor is free: the first processes by their numbers.
+        # No descriptor is free.
         for root in roots:
             kill_exactly(*root)
         return False
@@ -258,21 +252,19 @@ def kill_trees(roots: Collection[TreeRoot]) -> None:
 
 
 class TreeKiller:
-    """Kills trees without a cgroup together."""
-
     def __init__(self) -> None:
         self._roots: list[TreeRoot] = []
         self._wake, self._done = trio.Event(), trio.Event()
-        #: The daemon ends: from now on no process is killed.
+        #: The daemon ends: kill no process any more.
         self.closed = False
 
     async def kill(self, root: TreeRoot, group: str = "") -> None:
-        """Return when no more of the tree is found, or its cgroup was killed."""
+        """Returns when the tree has no new process, or its cgroup was killed."""
         if not self.kill_soon(root, group):
             await self._done.wait()
 
     def kill_soon(self, root: TreeRoot, group: str = "") -> bool:
-        """Without waiting. True: done, by its cgroup."""
+        """True: done, by its cgroup."""
         if group:
             # A process that has just started may not be in its group yet.
             kill_exactly(*root)
@@ -283,7 +275,6 @@ class TreeKiller:
         return False
 
     async def run(self) -> None:
-        """Until cancelled."""
         while True:
             await self._wake.wait()
             roots, done = self._roots, self._done
@@ -301,9 +292,7 @@ DELEGATE_ATTRIBUTES = ("user.delegate", "trusted.delegate")
 
 
 def delegated_group(mounts: str, own: str) -> Path | None:
-    """Our own cgroup v2 group, from the texts of mountinfo and ``/proc/self/cgroup``; None if it has none, or
-    is outside of the mount.
-    """
+    """Our cgroup v2 group, from the texts of mountinfo and ``/proc/self/cgroup``; None: outside the mount."""
     group = next((line[3:] for line in own.splitlines() if line.startswith("0::/")), None)
     for line in mounts.splitlines():
         fields, _, kind = line.partition(" - ")
@@ -315,7 +304,7 @@ def delegated_group(mounts: str, own: str) -> Path | None:
 
 
 def is_delegated(group: Path) -> bool:
-    """May we divide this group? See the module's text."""
+    """See the module's docstring."""
     if not os.access(group, os.W_OK):
         return False
     for name in DELEGATE_ATTRIBUTES:
@@ -348,7 +337,7 @@ class Cgroups:
         return found if (found.base / "cgroup.kill").exists() else None
 
     def make(self, name: str) -> str:
-        """Empty: the kernel refuses (a limit on groups), so do without."""
+        """Empty: the kernel refuses (a limit on groups)."""
         group = self.base / name
         try:
             group.mkdir(parents=True, exist_ok=True)
@@ -365,7 +354,7 @@ class Cgroups:
 
 
 def kill_group(group: str) -> bool:
-    """SIGKILL to all in it at once. A group that is gone is empty."""
+    """A group that is gone is empty."""
     try:
         fd = os.open(f"{group}/cgroup.kill", os.O_WRONLY | os.O_CLOEXEC)
     except FileNotFoundError:
