@@ -1,7 +1,6 @@
 """API calls: repeated within an order's time, in parallel, at a limited rate; objects, lists, finding pods.
 
-An order names a pod by the runtime's UID; the watch knows the API's name and UID for it. For an unknown pod
-one list shows whether it is gone.
+An order names a pod by the runtime's UID; the watch has the API's name and UID for it.
 """
 
 from __future__ import annotations
@@ -31,8 +30,6 @@ STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 
 
 class Answer(NamedTuple):
-    """``retry_after_seconds``: as the server asks."""
-
     code: int
     body: bytes = b""
     retry_after_seconds: float = 0.0
@@ -43,7 +40,7 @@ class Answer(NamedTuple):
 
 
 class Unanswered(Exception):
-    """No answer in time. ``sent`` False: the request certainly did not leave."""
+    """``sent`` False: the request certainly did not leave."""
 
     def __init__(self, text: str, *, sent: bool = True) -> None:
         super().__init__(text)
@@ -51,7 +48,7 @@ class Unanswered(Exception):
 
 
 class AnswerTooLong(Unanswered):
-    """A list may be asked for in parts."""
+    """Ask for the list in parts."""
 
 
 class ApiCaller(Protocol):
@@ -76,10 +73,10 @@ AGAIN_SECONDS = 0.05
 AGAIN_SECONDS_MAX = 0.5
 #: So long before a call's end comes its last try, whatever pause the server asks for.
 LAST_TRY_SECONDS = 0.25
-#: Of an error's text in the journal.
+#: In the journal.
 WHY_CHARACTERS_MAX = 200
-#: By code, texts for a new object of this name, or an object of another node (NodeRestriction, and the node
-#: authorizer since 1.32).
+#: Texts for a new object of this name, or an object of another node (NodeRestriction, and the node authorizer
+#: since 1.32).
 GONE_TEXTS = {
     HTTP_NOT_FOUND: ("",),
     HTTP_CONFLICT: ("UID in precondition", "UID in the precondition"),
@@ -87,7 +84,7 @@ GONE_TEXTS = {
 }
 
 
-#: An API server's texts that quote no object. Others may quote a container's output.
+#: These quote no object. Other texts may quote a container's output.
 API_TEXTS = (
     "cannot get resource",
     "cannot list resource",
@@ -116,15 +113,13 @@ API_TEXTS = (
 
 
 class ApiCall:
-    """The calls of one order, repeated within its time if the server says "later". The caller gets the last
-    answer or `Unanswered`, never later than its time.
-    """
+    """The calls of one order, repeated within its time if the server says "later"."""
 
     def __init__(self, caller: ApiCaller, seconds_max: float, traceparent: str) -> None:
         self._caller = caller
         self._traceparent = traceparent
         self.until = trio.current_time() + seconds_max
-        #: A request was sent, and it is unknown whether it was taken.
+        #: The server may have taken a request without an answer.
         self.in_doubt = False
 
     @property
@@ -139,7 +134,7 @@ class ApiCall:
         content_type: str = JSON,
         seconds_max: float | None = None,
     ) -> Answer:
-        """One try, within the time left and ``seconds_max``. Raises Unanswered."""
+        """Raises Unanswered."""
         bound = bounds.now.api_try_seconds if seconds_max is None else seconds_max
         seconds = min(bound, self.left_seconds)
         if seconds <= 0:
@@ -169,7 +164,7 @@ class ApiCall:
         content_type: str = JSON,
         again_seconds_max: float = AGAIN_SECONDS_MAX,
     ) -> Answer:
-        """Repeat after 429, 5xx and silence while there is time. Raises Unanswered; AnswerTooLong at once."""
+        """Repeat after 429, 5xx and silence. Raises Unanswered; AnswerTooLong at once."""
         again = AGAIN_SECONDS
         while True:
             last: Answer | Unanswered
@@ -192,7 +187,7 @@ class ApiCall:
 
 
 class WriteParts(NamedTuple):
-    """What every writer needs. ``context``: the ``traceparent`` of an order's key."""
+    """For every writer. ``context``: the ``traceparent`` of an order's key."""
 
     caller: ApiCaller
     lookup: known_pods.PodStore
@@ -208,7 +203,7 @@ def answer_text(answer: Answer) -> str:
 
 
 def is_gone(answer: Answer) -> bool:
-    """Is the object gone, or no longer on this node?"""
+    """Also: no longer on this node."""
     said = answer.body.decode(errors="replace")
     return any(each in said for each in GONE_TEXTS.get(answer.code, ()))
 
@@ -238,8 +233,8 @@ ResultT = TypeVar("ResultT")
 
 
 class CallSlots:
-    """A new connection (TLS) costs more processor time than a call, just when the pods' ends need it. So few
-    calls run in parallel while the server is quick, more while it is slow.
+    """A new connection (TLS) costs more processor time than a call, just when the pods' ends need it. So only
+    a slow server gets many calls in parallel.
     """
 
     def __init__(self) -> None:
@@ -248,7 +243,7 @@ class CallSlots:
 
     @asynccontextmanager
     async def one(self) -> AsyncIterator[None]:
-        """Hold a place for the block. Exceptions come in a group."""
+        """Exceptions come in a group."""
 
         async def make_room() -> None:
             try:
@@ -272,7 +267,7 @@ class CallSlots:
 
 
 async def for_each(items: Iterable[ItemT], work: Callable[[ItemT], Awaitable[ResultT]]) -> list[ResultT]:
-    """In the order of the items."""
+    """Results in the order of the items."""
     slots, given = CallSlots(), list(items)
     results: dict[int, ResultT] = {}
 
@@ -308,7 +303,7 @@ class ApiPod(msgspec.Struct):
 
 
 class ObjectMeta(msgspec.Struct, rename="camel"):
-    """Not for pods, whose annotations can be large."""
+    """Not for pods: their annotations can be large."""
 
     name: str = ""
     uid: str = ""
@@ -369,7 +364,7 @@ def node_path(node: str) -> str:
     return f"{NODES_PATH}/{quote(node, safe='')}"
 
 
-#: In whole seconds, as Kubernetes writes its times.
+#: As Kubernetes writes it.
 TIME_FORM = "%Y-%m-%dT%H:%M:%SZ"
 
 
@@ -380,7 +375,7 @@ def rfc3339_now() -> str:
 def make_condition(
     conditions: list[JsonObject], kind: str, status: str, reason: str, message: str, **more: Any
 ) -> JsonObject:
-    """The time of the last transition changes only with the status."""
+    """``lastTransitionTime`` changes only with the status."""
     before = find_condition(conditions, kind)
     moved = before is None or before.get("status") != status or not before.get("lastTransitionTime")
     since = rfc3339_now() if before is None or moved else before["lastTransitionTime"]
@@ -424,7 +419,7 @@ def reviewed(answer: Answer) -> ReviewStatus:
 
 
 def delete_options(uid: str, grace_seconds: int) -> JsonObject:
-    """For the pod with this UID only."""
+
     return {
         "apiVersion": "v1",
         "kind": "DeleteOptions",
@@ -459,12 +454,12 @@ def listed_path(path: str, **fields: object) -> str:
 
 
 def pods_path(node: str, **fields: object) -> str:
-    """All that the node's own identity may list or watch."""
+    """The node's own identity may list no others."""
     return listed_path("/api/v1/pods", fieldSelector=f"spec.nodeName={node}", **fields)
 
 
 async def list_known_pods(call: ApiCall, node: str) -> dict[str, known_pods.KnownPod]:
-    """This node's pods by the runtime's UID. Raises Unanswered, ListDenied."""
+    """By the runtime's UID. Raises Unanswered, ListDenied."""
 
     def known(pod: ApiPod) -> known_pods.KnownPod:
         meta = pod.metadata
@@ -512,7 +507,7 @@ LARGE_PART_PODS = PART_PODS // TOO_LONG_DIVISOR
 
 
 def is_part(path: str) -> bool:
-    """Of a list, and of several objects."""
+    """Is it a part of a list, with several objects?"""
     limit = re.search(r"[?&]limit=([0-9]+)", path)
     return limit is not None and int(limit[1]) > 1
 
@@ -524,8 +519,8 @@ async def list_in_parts(
     project: Callable[[ItemT], ResultT],
     limit: int,
 ) -> tuple[list[ResultT], str]:
-    """``path`` makes the list's path from its query. ``limit``: the size of a part; a part that is too long
-    makes the next ones smaller for a while. Raises Unanswered, and what ``ask`` raises.
+    """``path`` makes the list's path from its query. ``limit``: objects in a part; after a part that is too
+    long the next ones are smaller. Raises Unanswered, and the errors of ``ask``.
     """
     found: list[ResultT] = []
     version = await take_parts(ask, path, decoder, lambda part: found.extend(map(project, part)), limit)
@@ -539,7 +534,7 @@ async def take_parts(
     take: Callable[[Sequence[ItemT]], None],
     limit: int,
 ) -> str:
-    """As `list_in_parts`, but ``take`` gets each part, so the whole list is never in memory."""
+    """`list_in_parts` without the whole list in memory."""
     more, limit_max = "", limit
     while True:
         fields = {"limit": limit, "continue": more} if more else {"limit": limit}
@@ -567,7 +562,7 @@ async def take_parts(
 async def find_pods(
     lookup: known_pods.PodStore, uids: Iterable[str], call: ApiCall, node: str
 ) -> dict[str, known_pods.KnownPod | None]:
-    """None: gone from the API. Raises Unanswered, ListDenied."""
+    """One list shows whether unknown pods are gone (None). Raises Unanswered, ListDenied."""
     found = {uid: lookup.find(uid) for uid in uids}
     if any(pod is None for pod in found.values()):
         seen = await list_known_pods(call, node)
@@ -575,20 +570,20 @@ async def find_pods(
     return found
 
 
-#: The documentation promises 20 with a hundred outages: with the burst no ten seconds have more.
+#: The documentation promises 20: with the burst no ten seconds have more.
 REQUESTS_PER_SECOND = 19
 INTERVAL_SECONDS = 1 / REQUESTS_PER_SECOND
-#: After a calm. One outage begins with fewer, so it is not delayed.
+#: One outage begins with fewer, so it is not delayed.
 BURST = 10
 FIRST_EVERY = 4
-#: The part of a call's time that may pass before it is sent.
+#: Of a call's time, before it is sent.
 WAIT_FRACTION = 0.5
 
 NODE, JOURNAL, OTHER, EVENT = range(4)
 
 
 def rank_of(method: str, path: str) -> int:
-    """The lowest goes first. Lists have a query, and a delete can wait."""
+    """The lowest goes first. Lists (with a query) and deletes can wait."""
     parts = path.split("/")
     if parts[-1] == "events":
         return EVENT
@@ -614,18 +609,18 @@ class Waiting(NamedTuple):
 
 
 class PacedCaller:
-    """The controller's own request rate: a hundred nodes that die at once begin a hundred journals.
+    """Limits the controller's requests: a hundred nodes that die at once begin a hundred journals.
 
-    First come a Node and its lease, then the journals, without which no action may follow, then the rest;
-    every fourth request is the oldest of all, and Events only take what is left. A call that could not be
-    sent in time raises Unanswered, not ``sent``; if its task asks again, it keeps its place.
+    First come a Node and its lease, then the journals, because actions wait for them, then the rest, and
+    Events last. Every fourth request is the oldest of all. A call that could not be sent in time raises
+    Unanswered, not ``sent``; if its task asks again, it keeps its place.
     """
 
     def __init__(self, caller: ApiCaller) -> None:
         self._caller = caller
-        #: When everything sent so far would have been sent at exactly the rate.
+        #: When all requests so far would have been sent at an even rate.
         self._even_at = -float("inf")
-        #: By rank, in the order of their numbers.
+        #: By rank.
         self._turns: tuple[list[_Turn], ...] = ([], [], [], [])
         self._numbers: WeakKeyDictionary[trio.lowlevel.Task, int] = WeakKeyDictionary()
         self._came = self._sent = 0

@@ -1,10 +1,9 @@
 """The client of the API server: bounded calls, streams, and an identity that follows its files.
 
-It runs on asyncio, in a loop by trio-asyncio; only this module knows either. It is imported once the node is
-armed (`api_edge`).
+It runs on asyncio, in a loop by trio-asyncio; only this module knows either.
 
-Of the package `kubernetes` only settings and connection (`RESTClientObject`, on aiohttp) are loaded: all of
-it takes 47 MiB. Python imports a package's ``__init__`` first, so during the import empty modules replace the
+It loads only settings and connection (`RESTClientObject`, on aiohttp) of the package `kubernetes`: all of it
+takes 47 MiB. Python imports a package's ``__init__`` first, so during the import empty modules replace the
 packages.
 """
 
@@ -47,7 +46,7 @@ _importing = Lock()
 
 
 class ClientMissing(Exception):
-    """The package cannot be used. The text names the extra to install."""
+    """The text names the extra to install."""
 
 
 class ClientPackage(NamedTuple):
@@ -100,7 +99,7 @@ CLOSING_LOOK_SECONDS, CLOSING_LOOKS_MAX = 0.005, 200
 READ_BUFFER_BYTES = 64 * 1024
 
 
-#: Of the present call: not empty once a request's head has left.
+#: Not empty once the present call's head has left.
 _sent: ContextVar[list[None] | None] = ContextVar("_sent", default=None)
 
 
@@ -110,17 +109,17 @@ async def _note_sent(*ignored: object) -> None:
 
 
 async def _refuse_redirect(*ignored: object) -> NoReturn:
-    """An API server never redirects, and the token is only for it."""
+    """The token is only for the API server, which never redirects."""
     raise api.Unanswered("the API server answered with a redirect, which is not followed")
 
 
-#: For a command in a container: a message's first byte is its channel.
+#: A message's first byte is its channel.
 EXEC_PROTOCOL = "v4.channel.k8s.io"
 STDOUT, STDERR, ENDED = 1, 2, 3
 
 
 class CommandResult(NamedTuple):
-    """``ended``: a ``Status`` as JSON with the exit code; empty: the connection was lost."""
+    """``ended``: a ``Status`` as JSON; empty: the connection was lost."""
 
     out: bytes
     err: bytes
@@ -128,15 +127,15 @@ class CommandResult(NamedTuple):
 
 
 class ApiSession:
-    """Make it in a thread, since it reads the machine's trust. Raises UnusableCredentials."""
+    """Make it in a thread: it reads the machine's trust. Raises UnusableCredentials."""
 
     def __init__(self, client: ClientPackage, access: Access) -> None:
-        #: When this changes, another session is needed.
+        #: Another key needs another session.
         self.key = access.connection()
         self._url, self._server = client.url, access.server
         self._refused = client.aiohttp.WSServerHandshakeError
         self._timeout = client.aiohttp.ClientTimeout(total=None)
-        #: Closing ends these, while calls may finish.
+        #: `hang_up` ends these; calls may finish.
         self._streams: set[Any] = set()
         sockets = self._sockets = WeakSet[socket.socket]()
 
@@ -161,13 +160,13 @@ class ApiSession:
                     "trace_configs": [made],
                 },
             )
-            # Authorities of clusters often lack what Python 3.13 asks for, and other clients accept them.
+            # Clusters' authorities often lack what Python 3.13 requires, and other clients accept them.
             settings.disable_strict_ssl_verification = True
 
             class Connector(client.aiohttp.TCPConnector):  # type: ignore[misc,name-defined]  # loaded late
                 def _release(self, key: Any, protocol: Any, **fields: Any) -> None:
-                    """Use the connection that was used last. aiohttp takes them in turn, which keeps all
-                    open, at a third of a MiB each.
+                    """The last one is used next. aiohttp takes connections in turn, which keeps all open,
+                    with a third of a MiB each.
                     """
                     super()._release(key, protocol, **fields)
                     kept = self._conns.get(key)
@@ -185,7 +184,7 @@ class ApiSession:
 
             self._rest = Rest(settings)
             if access.certificate:
-                # Python reads certificates only from files. In memory the key stays off the disk.
+                # Python reads certificates only from files. The key must not be on a disk.
                 descriptor = os.memfd_create("client", os.MFD_CLOEXEC)
                 try:
                     os.write(descriptor, access.certificate + b"\n" + access.key)
@@ -210,7 +209,7 @@ class ApiSession:
         return made.response
 
     async def execute(self, path: str, headers: dict[str, str], bytes_max: int) -> CommandResult | int:
-        """On asyncio. A command's output, or the HTTP code of a refusal."""
+        """On asyncio. Returns the HTTP code of a refusal."""
         pieces: dict[int, bytearray] = {number: bytearray() for number in (STDOUT, STDERR, ENDED)}
         self._rest.pool_manager = self._rest.pool_manager or self._rest._create_pool_manager()
         asked = self._rest.pool_manager.ws_connect(
@@ -257,7 +256,7 @@ class ApiSession:
             await asyncio.sleep(CLOSING_LOOK_SECONDS)
 
     def hang_up(self) -> None:
-        """On asyncio. End the streams: their readers open new ones."""
+        """On asyncio. The streams' readers open new ones."""
         for response in list(self._streams):
             response.close()
 
@@ -275,11 +274,11 @@ LINE_BYTES_MAX = 16 * 1024 * 1024
 
 
 class SilentStream(api.Unanswered):
-    """No byte came for so long. The stream may be read again."""
+    """The stream may be read again."""
 
 
 class LineStream:
-    """``read`` returns the next piece, empty at the end, and raises Unanswered."""
+    """``read`` returns the next piece, or an empty one at the end; raises Unanswered."""
 
     def __init__(
         self, code: int, read: Callable[[], Awaitable[bytes]], retry_after_seconds: float = 0.0
@@ -328,16 +327,16 @@ BegunAnswer = tuple[ApiSession, Any]
 
 USER_AGENT = "ebbtide"
 UNAUTHORIZED = 401
-#: How soon a rotated token, a certificate or another server is noticed.
+#: Between two looks at the credentials' files.
 FILES_SECONDS = 5.0
-#: Calls under way keep their connections, and none takes longer.
+#: Open calls keep their connections, and none takes longer.
 OLD_SESSION_SECONDS = 30.0
 #: A list of a node's pods has some megabytes. An answer is in memory twice for a moment.
 ANSWER_BYTES_MAX = 24 * 1024 * 1024
 
 
 class ApiClient:
-    """``kubeconfig`` None: the pod's own access. ``context``: of the kubeconfig; empty: its current one."""
+    """``kubeconfig`` None: the pod's own access. ``context`` empty: the current one."""
 
     def __init__(
         self, kubeconfig: Path | None, tell: Tell = lambda level, line: None, context: str = ""
@@ -369,7 +368,7 @@ class ApiClient:
                         await loop.run_aio_coroutine(self._session.close())
 
     async def _renew(self, *, refused: bool = False) -> None:
-        """Use changed credentials. Unusable ones are logged once, and the last good ones stay."""
+        """Unusable credentials are logged once, and the last good ones stay."""
         assert self._client is not None
         try:
             access = await self._credentials.refresh(refused=refused)
@@ -392,7 +391,7 @@ class ApiClient:
         self._reported = ""
 
     async def _retire(self, old: ApiSession) -> None:
-        """End its streams; its calls may finish."""
+        """Its calls may finish."""
         loop = self._loop
         assert loop is not None
         old.hang_up()
@@ -413,7 +412,7 @@ class ApiClient:
         traceparent: str = "",
         accept: str = api.JSON,
     ) -> api.Answer:
-        """One call, again with fresh credentials where the server refused the old. Raises Unanswered."""
+        """Tries again with fresh credentials if the server refused them. Raises Unanswered."""
         headers = _request_headers(content_type, traceparent, accept)
         _sent.set(sent := list[None]())
         try:
@@ -421,7 +420,7 @@ class ApiClient:
                 used = self._credentials.access
                 answer = await self._send(method, path, headers, body)
                 if answer.code == UNAUTHORIZED:
-                    # Another call may have renewed them already.
+                    # Another call may have renewed them.
                     if self._credentials.access is used:
                         await self._renew(refused=True)
                     if self._credentials.access is not used:
@@ -465,7 +464,7 @@ class ApiClient:
         return session, {"Authorization": f"Bearer {access.token}"} if access.token else {}
 
     async def execute(self, path: str, *, seconds_max: float, bytes_max: int) -> CommandResult | api.Answer:
-        """A command's output, by the path of a pod's ``exec``, or the server's refusal. Raises Unanswered."""
+        """``path``: a pod's ``exec``. Returns the server's refusal. Raises Unanswered."""
         with trio.move_on_after(seconds_max):
             session, bearer = self._connected()
             work = session.execute(path, {"User-Agent": USER_AGENT} | bearer, bytes_max)
@@ -480,7 +479,7 @@ class ApiClient:
 
     @asynccontextmanager
     async def stream(self, path: str, *, seconds_max: float) -> AsyncIterator[LineStream]:
-        """GET a stream. ``seconds_max``: until the answer begins. Raises Unanswered."""
+        """``seconds_max``: until the answer begins. Raises Unanswered."""
         begun: BegunAnswer | None = None
         with trio.move_on_after(seconds_max):
             begun = await self._run(
@@ -505,13 +504,13 @@ class ApiClient:
         try:
             return await self._loop.run_aio_coroutine(work)
         except (Exception, asyncio.CancelledError) as error:
-            # When the client closes, it cancels tasks that wait for a connection.
+            # A closing client cancels tasks that wait for a connection.
             kind = api.AnswerTooLong if isinstance(error, api.AnswerTooLong) else api.Unanswered
             raise kind(f"{method} {_without_query(path)}: {failure_text(error)}") from None
 
 
 def _request_headers(content_type: str, traceparent: str, accept: str = api.JSON) -> dict[str, str]:
-    # Decompressing would cost more than it saves on the way to a nearby server.
+    # From a nearby server decompressing costs more than it saves.
     headers = {"Accept": accept, "Accept-Encoding": "identity", "User-Agent": USER_AGENT}
     headers["Content-Type"] = content_type
     return headers | ({"traceparent": traceparent} if traceparent else {})

@@ -61,7 +61,7 @@ _NODE = re.compile(r"[0-9a-z][0-9a-z.-]{0,252}")
 
 #: A ConfigMap may hold 1 MiB, and etcd is quick with small ones.
 PIECE_BYTES_MAX = 512 * 1024
-#: A missing piece of a segment is at most this large.
+#: A piece behind a larger hole does not count.
 HOLE_BYTES_MAX = 1024 * 1024
 #: Of one journal in memory. A week's outage takes 1 MiB.
 JOURNAL_BYTES_MAX = 32 * 1024 * 1024
@@ -73,7 +73,7 @@ NUMBER_MAX = 9 * 10**9
 PART_PIECES = 100
 #: While the API server is away: a hundred journals may wait.
 AGAIN_SECONDS_MAX = 5.0
-#: A server's restart behind a load balancer takes less. It is reported within 15 s.
+#: A server's restart behind a load balancer takes less. People see a block within 15 s.
 BLOCKED_SECONDS = 4.0
 #: An admission webhook may take 30 s; the end of our request would cancel it.
 PATIENCE_SECONDS_MAX = 35.0
@@ -522,7 +522,7 @@ class ConfigMapStorage:
         self._sizes[piece.number] = len(data) + PIECE_BYTES
 
     async def confirm(self) -> None:
-        """The next leader will read all that was appended. Raises Fenced, OSError."""
+        """Afterwards the next leader will read all that was appended. Raises Fenced, OSError."""
         async with self._confirming:
             last = self._last
             if last == self._proved:

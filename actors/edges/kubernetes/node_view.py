@@ -79,7 +79,7 @@ KEY_CHARACTERS = 32
 READY: dict[object, Ready] = {"True": "True", "False": "False", "Unknown": "Unknown"}
 
 
-#: The daemon's note has some 300 characters.
+#: The daemon's note has some 300 characters; a person may add a reason.
 LAST_BOOT_CHARACTERS_MAX, DECLARED_CHARACTERS_MAX = 1024, 8192
 _OBJECT = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 NOTED_BOOT_CHARACTERS_MAX = 64
@@ -713,7 +713,7 @@ class NodeEdge(Edge):
         return await self._holding(order, bounds.now.api_try_seconds, read)
 
     async def _get(self, call: api.ApiCall) -> tuple[api.ApiNode | None, str]:
-        """Read the Node, then its lease, into the view. Returns a failure too. Raises Unanswered."""
+        """Read the Node, then its lease, into the view; the text says why not. Raises Unanswered."""
         answer = await call.until_answered("GET", api.node_path(self._node))
         node, problem = self._take(answer)
         if node is None:

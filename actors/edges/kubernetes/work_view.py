@@ -1,8 +1,7 @@
 """The cluster's pods, VolumeAttachments and PersistentVolumes (`WorkView`), and one node's edge (`WorkEdge`).
 
-Three watches serve every outage. There may be tens of thousands of pods with 1.5 MB each, so a few hundred
-bytes of each are kept, equal words once, with indexes by node and owner. Only the watches write here, in the
-server's order.
+There may be tens of thousands of pods with 1.5 MB each, so `WorkView` stores a few hundred bytes of each, and
+equal words once. Only the watches write here, in the server's order.
 """
 
 from __future__ import annotations
@@ -47,27 +46,25 @@ from ebbtide.events.outage_events import Effect as TaintEffect
 PODS_PATH = "/api/v1/pods"
 ATTACHMENTS_PATH = "/apis/storage.k8s.io/v1/volumeattachments"
 VOLUMES_PATH = "/api/v1/persistentvolumes"
-#: In one part of a list: 2 MiB of pods, one of the others.
+#: 2 MiB of pods, one of the others.
 PART_PODS, PART_ATTACHMENTS, PART_VOLUMES = 250, 500, 500
 #: Emptied when full.
 SHARED_MAX = 50_000
-#: A pod's claims, which no kubelet exceeds, and all their names: 10 000 pods of any kind take 70 MiB.
+#: No kubelet exceeds these. 10 000 pods take at most 70 MiB.
 CLAIMS_MAX, CLAIMS_BYTES_MAX = 64, 2048
-#: A node's pods and its attachments in an outage, and the new pods of one owner. A node has some 110 pods.
+#: Pods of a node, its attachments, new pods of one owner. A node has some 110 pods.
 FOLLOWED_MAX = 256
-#: Pods of all these owners elsewhere: 200 KiB in a record.
+#: 200 KiB in a record.
 ELSEWHERE_MAX = 5000
-#: In one outage, 3 MB of records. Then only ends and Ready pods are reported.
+#: 3 MB of records. Above it an outage reports only ends and Ready pods.
 REPORTS_MAX = 10_000
 
-# Other texts may be anything.
-
-#: A reason by Kubernetes' conventions: one word in CamelCase.
+#: A reason by Kubernetes' conventions, one word in CamelCase. Other texts may be anything.
 REASON = re.compile("(?=.*[a-z])[A-Z][A-Za-z]{1,39}")
-#: These reasons say little: any other goes first.
+#: Any other reason says more.
 CREATING = ("ContainerCreating", "PodInitializing")
 SCHEDULER_TEXTS = (
-    # Of 1.34, then of earlier versions.
+    # Kubernetes 1.34's, then earlier ones.
     "didn't match PersistentVolume's node affinity",
     "had volume node affinity conflict",
     "with ReadWriteOncePod access mode already in-use by another pod",
@@ -166,8 +163,8 @@ class VolumeObject(msgspec.Struct, gc=False):
 
 
 class PodView(msgspec.Struct, kw_only=True, gc=False):
-    """``ended``: it succeeded or failed. ``over``: also, it is not being deleted, and its owner does not need
-    its name. ``waiting``: why it is not Ready. ``claims``: ``namespace/name``, until it has ended.
+    """``ended``: it succeeded or failed. ``over``: ended, not Terminating, and its owner does not need its
+    name. ``waiting``: why it is not Ready. ``claims``: ``namespace/name``.
     """
 
     uid: str
@@ -194,9 +191,7 @@ class PodView(msgspec.Struct, kw_only=True, gc=False):
 
 
 class VolumeView(msgspec.Struct, kw_only=True, gc=False):
-    """``claim``: ``namespace/name`` of its bound claim. ``unique_name``: the kubelet's name for a CSI
-    volume.
-    """
+    """``claim``: ``namespace/name``. ``unique_name``: the kubelet's name for a CSI volume."""
 
     name: str
     claim: str = ""
@@ -204,7 +199,7 @@ class VolumeView(msgspec.Struct, kw_only=True, gc=False):
 
 
 class AttachmentView(msgspec.Struct, kw_only=True, gc=False):
-    """``error``: what its detach waits for. ``unheard``: its attacher has not answered a detach."""
+    """``error``: why its detach waits. ``unheard``: its attacher has not answered a detach."""
 
     uid: str
     name: str
@@ -217,7 +212,7 @@ class AttachmentView(msgspec.Struct, kw_only=True, gc=False):
 
 
 def tolerated_effects(tolerations: Iterable[Toleration]) -> tuple[TaintEffect, ...]:
-    """As for the taint eviction controller, the first match counts; a limited one only delays the delete."""
+    """As in the taint eviction controller, the first match counts; a limited one only delays the delete."""
     ours = []
     for each in tolerations:
         key, value = each.key or "", each.value
@@ -244,7 +239,7 @@ def claims_of(pod: PodObject) -> tuple[str, ...]:
         name = claim.get("claimName") if isinstance(claim, dict) else None
         if name is None and "ephemeral" in volume:
             name = f"{meta.name}-{volume.get('name')}"
-        # The API server takes other names for pods, but no claim has one.
+        # A pod may have other names, but no claim has one.
         if isinstance(name, str) and name.isascii() and len(name) <= min(NAME_MAX, room):
             room -= len(name)
             found.append(f"{meta.namespace}/{name}")
@@ -263,7 +258,7 @@ def project_volume(volume: VolumeObject) -> VolumeView:
 
 
 def waiting_text(pod: PodObject) -> str:
-    """In known words."""
+    """Only known words."""
     status = pod.status
     conditions = {each.type: each for each in status.conditions or ()}
     if pod.metadata.deletion_timestamp is not None:
@@ -290,7 +285,7 @@ def _known_reason(reason: str | None) -> str:
 
 
 def refusal_text(error: _VolumeError) -> str:
-    """Without the rest of its text."""
+    """Only the code: the text may be anything."""
     number, said = error.error_code or 0, _GRPC_TEXT.search(error.message or "")
     code = GRPC_CODES[number] if 0 < number < len(GRPC_CODES) else said[1] if said else ""
     known = re.sub("(?<=[a-z])(?=[A-Z])", "_", code).upper() if code in GRPC_CODES else ""
@@ -304,8 +299,8 @@ OWNER_PATHS = {
     ("batch/v1", "Job"): "/apis/batch/v1/namespaces/{}/jobs/{}",
     ("v1", "ReplicationController"): "/api/v1/namespaces/{}/replicationcontrollers/{}",
 }
-#: A person scales down, and looks after a minute. An outage reads so many owners a minute, the longest unread
-#: first: a hundred outages have 20 requests a second.
+#: A person scales down, and looks after a minute. A hundred outages have 20 requests a second, so each reads
+#: a few owners, the longest unread first.
 OWNERS_SECONDS, OWNERS_MAX = 60.0, 5
 
 
@@ -341,7 +336,7 @@ class OwnerObject(msgspec.Struct, gc=False):
 
 
 def read_owner(pod: outage_events.LostPod, found: OwnerObject | None) -> outage_events.OwnerRead:
-    """None: it is gone. One of another UID is another one."""
+    """``found`` None: it is gone."""
     uid, namespace = pod.owner_uid, pod.namespace
     if found is None or found.metadata.uid != uid:
         return outage_events.OwnerRead(namespace=namespace, owner_uid=uid, wants=0, ready=0)
@@ -364,10 +359,10 @@ HashableT = TypeVar("HashableT", bound=Hashable)
 
 
 class Changes:
-    """Changes of what one follower follows, in their order."""
+    """One follower's changes, in their order."""
 
     def __init__(self) -> None:
-        #: The groups that it follows.
+        #: The followed groups.
         self.keys: tuple[Key, ...] = ()
         self._pods: dict[str, None] = {}
         self._attachments: dict[str, None] = {}
@@ -382,7 +377,7 @@ class Changes:
         self.news.set()
 
     def take(self) -> tuple[list[str], list[str]]:
-        """Wakes the follower: there may be another time to wait for."""
+        """Wakes the follower, which may have to wait for another time."""
         taken, news = ([*self._pods], [*self._attachments]), self.news
         self._pods, self._attachments, self.news = {}, {}, trio.Event()
         news.set()
@@ -394,7 +389,7 @@ Key = tuple[str, str]
 
 
 class _Group:
-    """What belongs to a node or an owner, by UID, and its followers."""
+    """UIDs of a node or an owner, and its followers."""
 
     __slots__ = ("attachments", "followers", "pods")
 
@@ -405,7 +400,7 @@ class _Group:
 
 
 def owner_of(pod: PodView | outage_events.LostPod | outage_events.ElsewhereRead) -> str:
-    """Empty without. Anyone may name an owner of another namespace in a pod of theirs."""
+    """Empty without an owner. Any pod may name an owner of another namespace."""
     return f"{pod.namespace}/{pod.owner_uid}" if pod.owner_uid else ""
 
 
@@ -443,7 +438,7 @@ class WorkView:
             nursery.start_soon(Watch(link, volumes, self.volumes, sees_volumes).run)
 
     async def current(self) -> None:
-        """Until all is as the API server has it."""
+        """Waits until all watches are up to date."""
         while not self.sees:
             await self._turned.wait()
 
@@ -453,7 +448,7 @@ class WorkView:
 
     @property
     def hears_since(self) -> float:
-        """Infinite: an attacher's answers cannot be seen."""
+        """Infinite: the watch is broken."""
         return self._watches[1].since
 
     def pods_of(self, node: str) -> list[PodView]:
@@ -482,7 +477,6 @@ class WorkView:
         return sorted(found, key=lambda pod: (pod.namespace, pod.name, pod.uid))
 
     def follow(self, changes: Changes, node: str, owners: Iterable[str]) -> None:
-        """Report changes of that node's pods and attachments, and of those owners' pods."""
         self.forget(changes)
         changes.keys = (("node", node), *(("owner", each) for each in owners))
         for key in changes.keys:
@@ -578,7 +572,7 @@ class WorkView:
     def _take_attachment(self, uid: str, before: AttachmentView | None, now: AttachmentView | None) -> None:
         attachment = now or before
         assert attachment is not None
-        # Its node never changes: an attachment's spec is immutable.
+        # An attachment's spec is immutable.
         key = "node", attachment.node
         group = self._groups.setdefault(key, _Group())
         for changes in group.followers:
@@ -614,7 +608,7 @@ def elsewhere(pod: PodView) -> outage_events.ElsewhereRead:
 
 
 class Followed(NamedTuple):
-    """Pods and attachments that are not over. ``elsewhere``: pods that are no successors."""
+    """``elsewhere``: pods that are no successors."""
 
     pods: Sequence[outage_events.LostPod] = ()
     attachments: Sequence[outage_events.Attachment] = ()
@@ -625,8 +619,7 @@ NOT_FOLLOWED = Followed()
 
 
 class WorkEdge(Edge):
-    """Lists one node's pods and attachments on order, then reports their changes, and new pods of their
-    owners; several changes in a row once. Sends no request of its own.
+    """Lists one node's pods and attachments on order, then reports their changes and their owners' new pods.
 
     ``followed``: by an earlier leader. `observe` ends reports that are no longer needed: an outage may be
     open for weeks.
@@ -644,32 +637,32 @@ class WorkEdge(Edge):
         """Without a ``caller`` no owner is read."""
         self._view, self._node, self._effect, self._caller = view, node, effect, caller
         self._changes = Changes()
-        #: By owner, one of its pods; and the last report, and when.
+        #: By owner, one of its pods; and when it was read last, with the result.
         self._owned: dict[str, outage_events.LostPod] = {}
         self._owners: dict[str, tuple[float, outage_events.OwnerRead | None]] = {}
         #: By owner, pods that are no successors.
         self._before: dict[str, frozenset[str]] = {}
-        #: By owner, pods that have replaced one already.
+        #: By owner, pods that have replaced one.
         self._claimed: dict[str, dict[str, None]] = {}
-        #: By pod that is not over, its owner.
+        #: Owners by pods that are not over.
         self._open: dict[str, str] = {}
         #: The last report, by UID.
         self._lost = {each.uid: each for each in followed.pods}
         self._open |= {uid: owner for uid, each in self._lost.items() if (owner := owner_of(each))}
         self._owned |= {owner_of(each): each for each in self._lost.values()}
         self._before |= dict.fromkeys(self._open.values(), frozenset(followed.elsewhere))
-        #: Pods that were ending when they were found: their replacements exist already.
+        #: Pods that were already ending: their replacements exist.
         self._replaced: dict[str, None] = {}
         self._new: dict[str, outage_events.ElsewhereRead] = {}
         self._attachments = {each.name: each for each in followed.attachments}
-        #: By attachment's UID, since when its attacher has been silent.
+        #: Since when an attachment's attacher is silent.
         self._unheard: dict[str, float] = {}
         self._outages = self._reports = 0
         self._telling = trio.Lock()
         self.effects: Mapping[type[Order], Effect] = {outage_events.ListWork: self._list}
 
     def observe(self, records: Sequence[Record]) -> None:
-        """`OutageClosed` ends all reports, until the next `ListWork`."""
+
         for event in (record.event for record in records):
             if isinstance(event, outage_events.PodRecovered):
                 self._drop_pod(event.uid, event.by)
@@ -720,17 +713,15 @@ class WorkEdge(Edge):
 
     def _start(self, key: str) -> tuple[outage_events.WorkListed, list[outage_events.ElsewhereRead]]:
         here = [pod for pod in self._view.pods_of(self._node) if not pod.over]
-        # Followed pods first: a pod that is missing in a list is gone. Then pods that ran: anyone may have
-        # bound the others to this node.
+        # Followed pods first: a pod that is missing in a list is gone. Then pods that ran: any user may have
+        # bound others to this node.
         here.sort(key=lambda pod: (pod.uid not in self._lost, pod.daemon, not pod.started))
         pods = here[:FOLLOWED_MAX]
-        # A controller replaces a pod that is Terminating or has ended at once, unless its name stays the
-        # same.
+        # A controller replaces a Terminating or ended pod at once, unless the new one needs its name.
         for pod in pods:
             if (pod.terminating or pod.ended) and not pod.same_name and pod.uid not in self._open:
                 self._replaced[pod.uid] = None
         told_new, self._lost = self._new, {pod.uid: self._lost_pod(pod) for pod in pods}
-        # A pod of the same name cannot be elsewhere; one of another name is no successor.
         owned = {
             pod.uid: owner_of(pod)
             for pod in pods
@@ -741,7 +732,7 @@ class WorkEdge(Edge):
             for owner in dict.fromkeys(owned.values())
             if owner not in self._before
         }
-        # The small owners first, so that many pods of one do not crowd out others.
+        # Small owners first: one with many pods must not crowd out others.
         for owner, uids in sorted(there.items(), key=lambda each: len(each[1])):
             if len(uids.union(*self._before.values())) <= ELSEWHERE_MAX:
                 self._before[owner] = uids
@@ -758,7 +749,7 @@ class WorkEdge(Edge):
             for owner in self._before
             for each in [each for each in self._siblings(owner) if self._is_new(each)][:FOLLOWED_MAX]
         }
-        # Bound to this node since, and lost as well: it replaces no pod.
+        # Bound to this node meanwhile, a new pod is lost too: it replaces no pod.
         lost_again = [_gone(each) for uid, each in told_new.items() if uid in self._lost]
         self._unheard = {}
         now = trio.current_time()
@@ -800,13 +791,12 @@ class WorkEdge(Edge):
         return pod.uid not in self._lost and pod.uid not in self._before.get(owner_of(pod), (pod.uid,))
 
     async def run(self, outlet: Outlet) -> None:
-        """Report changes of what was listed, until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._read_owners, outlet)
             await self._report_changes(outlet)
 
     async def _read_owners(self, outlet: Outlet) -> None:
-        """Of pods that are gone and not over: scaling down or the failure of a Job shows in no pod."""
+        """Owners of missing pods: scaling down, or a Job's failure, shows in no pod."""
         while self._caller is not None:
             await trio.sleep(OWNERS_SECONDS)
             gone = {owner for uid, owner in self._open.items() if uid not in self._lost}
