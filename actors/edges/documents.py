@@ -1,7 +1,7 @@
 """Bounded YAML and JSON: trees of plain values with line numbers, or one clear error.
 
-Bytes, nesting and nodes have limits; an alias counts with all its nodes, and a cycle is refused. Nodes are
-built on an own stack: deep nesting cannot exhaust the interpreter's.
+An alias counts with all its nodes, and a cycle is refused. Nodes are built on an own stack: deep nesting
+cannot exhaust the interpreter's.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ import yaml
 
 from ebbtide.events.units import size_text
 
-# Scalars as Kubernetes' own tools read them (YAML 1.1 without base-60 numbers and dates): other rules ("on"
-# as a word) would accept files that the API server refuses. A YAML number without a fraction is a whole one
-# (1.0, 1E3): these tools make JSON of YAML first.
+# Scalars as Kubernetes' tools read them (YAML 1.1 without base-60 numbers and dates): other rules ("on" as a
+# word) would accept files that the API server refuses. These tools make JSON first, so 1.0 and 1E3 are whole.
 
 
 Scalar: TypeAlias = "str | int | float | bool | None"
@@ -37,7 +36,7 @@ DIGITS_MAX = 40
 _NULL = ("", "~", "null", "Null", "NULL")
 _TRUE = ("true", "True", "TRUE", "y", "Y", "yes", "Yes", "YES", "on", "On", "ON")
 _FALSE = ("false", "False", "FALSE", "n", "N", "no", "No", "NO", "off", "Off", "OFF")
-#: Go writes larger floats to JSON with an exponent, which is no whole number for it.
+#: Go writes larger floats with an exponent, and reads no whole number from it.
 _WHOLE_BELOW = 1e21
 _SCALARS_BY_TEXT: dict[str, Scalar] = {
     **dict.fromkeys(_NULL, None),
@@ -68,7 +67,7 @@ _TYPES_BY_TAG: dict[str, type | tuple[type, ...]] = {
 
 
 class DocumentError(ValueError):
-    """The text is unusable; ``message`` is one line with the cure, ``line`` 0 if unknown."""
+    """``message`` is one line with the cure, ``line`` 0 if unknown."""
 
     def __init__(self, message: str, line: int) -> None:
         super().__init__(message)
@@ -77,29 +76,26 @@ class DocumentError(ValueError):
 
 
 class Unsupported(DocumentError):
-    """A bound or a form of YAML that is refused here, and which other readers may take."""
+    """Other readers may accept this text."""
 
 
 def one_line(text: str) -> str:
-    """``text`` without line breaks and control characters."""
+    """Without line breaks and control characters."""
     joined = " ".join(text.split())
     return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in joined)
 
 
 def quote(text: str) -> str:
-    """A file's text in a message: in quotes, shortened, harmless."""
+    """A file's text for a message: shortened and harmless."""
     cut = text if len(text) <= QUOTE_LENGTH_MAX else text[: QUOTE_LENGTH_MAX - 1] + "…"
     return one_line(repr(cut))
 
 
 def resolve_scalar(text: str, tag: str | None, plain: bool, line: int) -> Scalar:
-    """The value of a scalar; ``plain``: written without quotes and without a tag.
-
-    Raises DocumentError where text and tag disagree, and for !!binary.
-    """
+    """``plain``: without quotes and tag. Raises DocumentError, also for !!binary."""
     if tag == _BINARY:
         raise Unsupported("!!binary is not read here: write the text", line)
-    # Kubernetes' tools take a value with any other tag as text.
+    # For Kubernetes' tools a value with any other tag is text.
     if tag not in (None, *_TYPES_BY_TAG) or (tag is None and not plain):
         return text
     value = _plain_scalar(text, line)
@@ -111,7 +107,7 @@ def resolve_scalar(text: str, tag: str | None, plain: bool, line: int) -> Scalar
 def _plain_scalar(text: str, line: int) -> Scalar:
     if text in _SCALARS_BY_TEXT:
         return _SCALARS_BY_TEXT[text]
-    # Most words are no numbers: one look instead of five patterns.
+    # Most words are no numbers: avoid five patterns.
     if text[0] not in "+-.0123456789":
         return text
     for pattern, base in _INTS:
@@ -130,32 +126,32 @@ def _plain_scalar(text: str, line: int) -> Scalar:
 #: Deeper than any Kubernetes object, aliases included; shallow enough for recursive walks.
 DEPTH_MAX = 64
 
-#: In one text, aliases expanded: four times a list of 1 000 ordinary pods, 100 MiB.
+#: Aliases expanded: four times a list of 1 000 ordinary pods, 100 MiB.
 NODES_MAX = 400_000
-#: Of a text with one object: ten times a pod with 128 containers, 12 MiB.
+#: Ten times a pod with 128 containers, 12 MiB.
 OBJECT_NODES_MAX = 50_000
 
 _BEGIN = re.compile(r"(?m)^(?=---)")
-#: Of charts, and of Ansible's files.
+#: Charts and Ansible use these.
 _TEMPLATE = re.compile(r"\{[{%]")
 TEMPLATE_CURE = "render a template first (helm template)"
 
-#: Usually at most one, ``%YAML 1.1``; the parser compares each with all before it.
+#: Usually at most one; the parser compares each with all before it.
 DIRECTIVES_MAX = 8
 _LINE_ENDS = "\n\r\x85\u2028\u2029"
 
-#: libyaml where PyYAML has it: 20 times as fast, with the same events.
+#: libyaml is 20 times as fast, with the same events.
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 Tree: TypeAlias = "dict[str, Node] | list[Node] | str | int | float | bool | None"
 
 
-#: The line in its file by the line in its text, from 0.
+#: From a line in the text, counted from 0, to the line in the file.
 LineOf: TypeAlias = Callable[[int], int]
 
 
 class Node(msgspec.Struct, frozen=True, gc=False):
-    """A value with its line; for a mapping's value, the line of its key. 0: not known."""
+    """``line``: for a mapping's value, its key's line. 0: not known."""
 
     value: Tree
     line: int = 0
@@ -165,13 +161,11 @@ class Node(msgspec.Struct, frozen=True, gc=False):
         return self.value if isinstance(self.value, dict) else {}
 
     def get(self, name: str) -> Node:
-        """A mapping's field; one without a value where it has none."""
+        """A mapping's field, or a node without a value."""
         return self.fields.get(name) or Node(None, self.line)
 
 
 class _Open(msgspec.Struct, gc=False):
-    """A collection that has begun and not ended."""
-
     line: int
     anchor: str | None
     mapping: bool
@@ -191,7 +185,7 @@ class _Anchored(msgspec.Struct, gc=False):
 
 
 def read_file(path: str | os.PathLike[str], bytes_max: int) -> bytes:
-    """A regular file, or ``bytes_max`` + 1 bytes of a longer one. Raises OSError, ValueError."""
+    """A regular file; ``bytes_max`` + 1 bytes of a longer one. Raises OSError, ValueError."""
     # Opening a FIFO waits for its writer, and a device may never end.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     with open(descriptor, "rb", buffering=0) as file:
@@ -203,19 +197,19 @@ def read_file(path: str | os.PathLike[str], bytes_max: int) -> bytes:
         return data
 
 
-#: Of one text; more are dropped. A file could have a hundred thousand.
+#: A file could have a hundred thousand.
 REPEATED_MAX = 20
-#: Takes a mistake for each field that a mapping has twice (the last counts). None: such a text is refused.
+#: Takes a mistake for each repeated field (the last counts). None: such a text is refused.
 Repeated: TypeAlias = "list[DocumentError] | None"
 
 
 def parse_text(
     text: str, nodes_max: int = NODES_MAX, repeated: Repeated = None, wrong: Repeated = None
 ) -> list[Node]:
-    """The documents of a YAML or JSON text, without empty ones. ``wrong`` takes the mistakes of
-    documents that are no YAML, and the others are read; None: such a text is refused. Raises DocumentError.
+    """The documents that are not empty. ``wrong`` takes the mistakes of documents that are no YAML; None:
+    such a text is refused. Raises DocumentError.
     """
-    # JSON first, because it is fast. Its reader does not count values, so a text with many goes to the other.
+    # JSON is fast, but its reader does not count values, so a text with many goes to the other.
     if looks_like_json(text) and sum(map(text.count, ",[{")) < nodes_max:
         with suppress(DocumentError):
             return parse_json(text, repeated)
@@ -227,7 +221,7 @@ def parse_text(
     if repeated is not None:
         # The other reader names them again.
         del repeated[before:]
-    # As kubectl: a line with --- begins a document, whatever is above it.
+    # As for kubectl, a line with --- always begins a document.
     builder, found, first = _YamlBuilder(nodes_max, repeated), list[Node](), 1
     for piece in _BEGIN.split(text):
         builder.line_of = first.__add__
@@ -247,7 +241,7 @@ def _repeat(repeated: Repeated, error: DocumentError) -> None:
 
 
 def object_of_file(path: Path, bytes_max: int) -> Any:
-    """The first document as plain values; None for an empty file. Raises OSError, ValueError."""
+    """The first document; None for an empty file. Raises OSError, ValueError."""
     return object_of_text(decode_text(read_file(path, bytes_max), bytes_max))
 
 
@@ -258,7 +252,7 @@ def object_of_text(text: str) -> Any:
 
 
 def plain_value(node: Node) -> Any:
-    """A tree without its lines."""
+    """Without lines."""
     if isinstance(node.value, dict):
         return {name: plain_value(each) for name, each in node.value.items()}
     return [plain_value(each) for each in node.value] if isinstance(node.value, list) else node.value
@@ -271,9 +265,7 @@ def parse_yaml(
     found: list[Node] | None = None,
     line_of: LineOf = lambda line: line + 1,
 ) -> list[Node]:
-    """The documents of a YAML text, without empty ones; ``found`` takes them, as far as the text can be read.
-    Raises DocumentError.
-    """
+    """The documents that are not empty; ``found`` takes those before a mistake. Raises DocumentError."""
     found = [] if found is None else found
     _YamlBuilder(nodes_max, repeated, line_of).add_documents(text, found)
     return found
@@ -314,7 +306,7 @@ class _YamlBuilder:
             # The parser counts the end of a text as one line more.
             line = min(mark.line, text.rstrip("\n").count("\n")) if mark else 0
             first, line = text.split("\n")[line], self.line_of(line)
-            # Blanks and tabs at its begin, also after a list's dash.
+            # Also after a list's dash.
             if "\t" in first[: len(first) - len(first.lstrip(" \t-"))]:
                 raise DocumentError(
                     "indented with a tab: YAML takes blanks only, write blanks", line
@@ -344,7 +336,7 @@ class _YamlBuilder:
                 handler(event)
 
     def _alias(self, event: Any) -> None:
-        # The tree is shared, but counts each time: ten lines of nested aliases could mean a billion nodes.
+        # The shared tree counts each time: ten lines of nested aliases could mean a billion nodes.
         line, name = self.line_of(event.start_mark.line), event.anchor
         if name not in self._anchors:
             raise DocumentError(f"the alias {quote('*' + name)} has no anchor", line)
@@ -361,7 +353,7 @@ class _YamlBuilder:
         if top is not None and top.mapping and top.key is None:
             self._anchor(event.anchor, Node(event.value, line), 1)
             self._count(1, line)
-            # In quotes it is a field with that name, unlike the plain one.
+            # In quotes it is only a field's name.
             quoted = event.value == _MERGE and not event.implicit[0]
             top.key, top.key_line = "\0" + _MERGE if quoted else str(event.value), line
             return
@@ -373,7 +365,7 @@ class _YamlBuilder:
         line = self.line_of(event.start_mark.line)
         if len(self._stack) >= DEPTH_MAX:
             raise Unsupported(f"nested more than {DEPTH_MAX} deep", line)
-        # None until its end: until then an alias to it is inside.
+        # None until its end: an alias to it would be inside.
         if event.anchor is not None:
             self._anchors[event.anchor] = None
         self._stack.append(_Open(line=line, anchor=event.anchor, mapping=mapping))
@@ -386,7 +378,7 @@ class _YamlBuilder:
             for source in taken.value if isinstance(taken.value, list) else [taken]:
                 if not isinstance(source.value, dict):
                     raise DocumentError("<< takes a mapping, or a list of mappings", done.line)
-                # In place: a copy for each would be quadratic.
+                # Copies would be quadratic.
                 for name, each in source.value.items():
                     fields.setdefault(name, each)
         node = Node(fields if done.mapping else done.values, done.line)
@@ -394,7 +386,7 @@ class _YamlBuilder:
         self._place(node, done.size, done.depth, counted=done.size - 1)
 
     def _place(self, node: Node, size: int, depth: int, counted: int = 0) -> None:
-        """Put a finished node where it belongs. ``counted`` of its nodes were counted before."""
+        """``counted``: so many of its nodes were counted before."""
         self._count(size - counted, node.line)
         if not self._stack:
             self._root = node
@@ -412,7 +404,7 @@ class _YamlBuilder:
                 top.merged.append(node)
             else:
                 if top.key in top.items:
-                    # A second one would silently win.
+                    # The second would silently win.
                     first = top.items[top.key].line
                     message = f"{quote(top.key)} stands twice, first on line {first}: keep one"
                     _repeat(self._repeated, DocumentError(message, top.key_line))
@@ -429,12 +421,11 @@ class _YamlBuilder:
             raise Unsupported(f"more than {self._nodes_max} values, aliases included: split it", line)
 
 
-#: A plain ``<<`` takes over the fields of its value (YAML 1.1).
+#: It merges its value's fields into the mapping (YAML 1.1).
 _MERGE = "<<"
 
 
-# ``kubectl -o json`` prints large texts, and this reader is fast. It knows no lines (0): messages name the
-# document by its number.
+# A fast reader for ``kubectl -o json``. It knows no lines: messages name the document by its number.
 
 
 _SPACE = " \t\r\n"
@@ -446,7 +437,7 @@ def looks_like_json(text: str) -> bool:
 
 
 def parse_json(text: str, repeated: Repeated = None) -> list[Node]:
-    """The documents of a text. Raises DocumentError; the text may still be YAML."""
+    """Raises DocumentError; the text may still be YAML."""
     decoder = json.JSONDecoder(object_pairs_hook=_Pairs, parse_int=_json_int)
     documents, position, twice = [], _skip_space(text, 0), None if repeated is None else list[DocumentError]()
     while position < len(text):
@@ -483,7 +474,7 @@ def _json_node(raw: Any, repeated: Repeated, depth: int = 0) -> Node:
 
 
 def _json_text(text: str) -> str:
-    """Refuses half a surrogate pair, which JSON can spell and UTF-8 cannot."""
+    """Refuses half a surrogate pair: UTF-8 cannot spell it."""
     try:
         text.encode()
     except UnicodeEncodeError as error:

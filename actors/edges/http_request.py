@@ -2,8 +2,6 @@
 
 Any status is an answer, and a redirect is not followed. The caller bounds the time. Headers, queries and
 answers may hold secrets: no error text quotes them.
-
-Imports h11, so mode process imports it when a pod has such a hook, while the disk still answers.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from ebbtide.actors.edges.documents import read_file
 from ebbtide.actors.edges.pod_spec import ContainerSpec, HttpGetAction
 from ebbtide.events.units import size_text
 
-# A host look-up imports this on first use; the disk may no longer answer then.
+# A host look-up imports this; the disk may no longer answer then.
 codecs.lookup("idna")
 
 RECEIVE_BYTES = 16 * 1024
@@ -33,7 +31,7 @@ Headers = tuple[tuple[str, str], ...]
 
 
 class RequestFailed(OSError):
-    """There is no answer. One line for the record."""
+    """The text is one line for the record."""
 
 
 class PlainAnswer(RequestFailed):
@@ -41,7 +39,7 @@ class PlainAnswer(RequestFailed):
 
 
 class Answer(NamedTuple):
-    """``whole``: false when the body is longer than the caller allowed; its begin is in ``body``."""
+    """``whole`` False: ``body`` is the begin of a longer one."""
 
     status: int
     body: bytes
@@ -60,13 +58,13 @@ async def request(
     tls: ssl.SSLContext | None = None,
     fingerprint: str = "",
 ) -> Answer:
-    """``fingerprint``: SHA-256 of the certificate that the server must have. Raises RequestFailed."""
+    """``fingerprint``: the required certificate's SHA-256. Raises RequestFailed."""
     connection = h11.Connection(h11.CLIENT)
     stream: trio.abc.Stream | None = None
     try:
         if CONTROL.search(target.replace("\t", "\n")):
             raise ValueError("a line break would begin a second request")
-        # In UTF-8, as Go's strings are.
+        # UTF-8, as in Go.
         encoded = [(name.encode(), value.encode()) for name, value in headers]
         parts = (
             h11.Request(method=method, target="/", headers=encoded),
@@ -74,7 +72,7 @@ async def request(
             h11.EndOfMessage(),
         )
         message = b"".join(connection.send(part) or b"" for part in parts)
-        # h11 refuses a blank and a byte beyond ASCII in a target. The kubelet sends a query unchanged.
+        # The kubelet sends a query unchanged, but h11 refuses a blank and a byte beyond ASCII.
         message = message.replace(b" / ", b" " + target.encode() + b" ", 1)
         stream = await _connect(host, port, tls, fingerprint)
         await stream.send_all(message)
@@ -94,7 +92,7 @@ async def request(
 
 
 class _Received(trio.abc.ReceiveStream):
-    """Keeps the first bytes: OpenSSL's reason for a plain answer differs in each release."""
+    """Stores the first bytes: OpenSSL's reason for a plain answer differs by release."""
 
     def __init__(self, stream: trio.SocketStream) -> None:
         self._stream, self.begin = stream, b""
@@ -141,7 +139,7 @@ async def _receive(connection: h11.Connection, stream: trio.abc.Stream, bytes_ma
             # An endless answer would fill our memory.
             if len(body) > bytes_max:
                 return Answer(status, body[:bytes_max], False)
-        # 1xx is not the answer yet. Every other event is its end.
+        # 1xx is not the answer yet.
         elif not isinstance(event, h11.InformationalResponse):
             if not status:
                 raise RequestFailed("it closed the connection without an answer")
@@ -149,7 +147,7 @@ async def _receive(connection: h11.Connection, stream: trio.abc.Stream, bytes_ma
 
 
 def _connection_text(error: BaseException | None) -> str:
-    """The system's text, or OpenSSL's about the certificate: it quotes the host at most."""
+    """The text quotes at most the host."""
     if isinstance(error, trio.BrokenResourceError):
         error = error.__cause__
     if isinstance(error, ssl.SSLCertVerificationError):
@@ -167,32 +165,31 @@ def _connection_text(error: BaseException | None) -> str:
 
 # --- preStop hooks ---------------------------------------------------------------------------------
 
-# The kubelet's rules: any answer is success, no certificate is verified, and a server that answers TLS in
-# plain HTTP gets a plain request without Authorization. Header values are Go's net/http's. One rule differs:
-# the kubelet follows up to ten redirects to the same host.
+# As in the kubelet, any answer is success, no certificate is verified, and a server that answers TLS in plain
+# HTTP gets a plain request without Authorization. But the kubelet follows redirects to the same host.
 
 HEADERS_DEFAULT = (("User-Agent", "ebbtide-lifecycle/0.1"), ("Accept", "*/*"))
 #: Not sent without a value.
 OMITTED_WHEN_EMPTY = ("host", "user-agent", "accept")
 #: Untrue for a GET without a body.
 NEVER_SENT = ("content-length", "transfer-encoding", "trailer")
-#: What Go's net/http refuses in a value.
+#: Go's net/http refuses these in a value.
 CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f]")
-#: A header's name (RFC 9110, "token").
+#: RFC 9110, "token".
 HEADER_NAME = re.compile("[-!#$%&'*+.^_`|~0-9A-Za-z]+")
 #: Read, so that the server can finish its answer.
 HOOK_BYTES_MAX = 10 * 1024
-#: A path that Go's net/url sends as written, and the characters that it keeps where it escapes one.
+#: Go's net/url sends such a path as written; in another it escapes all characters but these.
 VALID_PATH = re.compile(r"[-/%:@!$&'()*+,;=~._\[\]0-9A-Za-z]*")
 UNESCAPED = "/:@$&+,;=~-._"
-#: Go reads no URL with these.
+#: Go refuses a URL with these.
 BAD_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")
-#: The scheme and the host of a URL in a path: the request goes to the hook's own host.
+#: The path may be a URL: the request goes to the hook's host all the same.
 WHOLE_URL = re.compile(r"\A(?:[A-Za-z][-+.0-9A-Za-z]*:(?://[^/]*)?|//(?!/)[^/]*)")
 
 
 class BadHook(RequestFailed):
-    """The hook cannot be turned into a request; the text names the field to correct."""
+    """The text names the field to correct."""
 
 
 class HookRequest(NamedTuple):
@@ -223,7 +220,7 @@ class HookRequest(NamedTuple):
 def request_of(
     hook: HttpGetAction, container: ContainerSpec, pod_ip: str, traceparent: str = ""
 ) -> HookRequest:
-    """Pure. An empty ``traceparent`` (W3C Trace Context) is not sent. Raises BadHook."""
+    """Raises BadHook."""
     host = hook.host or pod_ip
     port = container.ports.get(hook.port, hook.port) if isinstance(hook.port, str) else hook.port
     if isinstance(port, str):
@@ -241,7 +238,7 @@ def request_of(
         if CONTROL.search(value):
             raise BadHook("one of its headers has a control character in its value")
     given = [(name, value.strip(" \t")) for name, value in hook.headers]
-    # Given headers win over defaults; an empty one removes its default. The first of several hosts counts.
+    # An empty header removes its default. The first of several hosts counts.
     hosts = [item for item in given if item[0].lower() == "host" and item[1]][:1]
     others = [item for item in given if item[0].lower() not in ("host", *NEVER_SENT)]
     own = (*hosts, *(item for item in others if item[1] or item[0].lower() not in OMITTED_WHEN_EMPTY))
@@ -253,16 +250,16 @@ def request_of(
 
 
 def _target(text: str) -> tuple[str, str]:
-    """As Go's net/url makes them of a hook's path: the request's target, and the fragment with its ``#``."""
+    """The request's target, and the fragment with its ``#``, as by Go's net/url."""
     before, mark, fragment = text.partition("#")
     path, query_mark, query = before.partition("?")
     if CONTROL.search(text.replace("\t", "\n")) or BAD_ESCAPE.search(path) or BAD_ESCAPE.search(fragment):
-        # The kubelet takes a text that is no URL as the path.
+        # For the kubelet a text that is no URL is the path.
         target, fragment = quote(text, safe=UNESCAPED), ""
     else:
         path = WHOLE_URL.sub("", path)
         escaped = path if VALID_PATH.fullmatch(path) else quote(unquote_to_bytes(path), safe=UNESCAPED)
-        # The query's bytes are sent as they are.
+        # The query is sent unchanged.
         target, fragment = escaped + query_mark + query, mark + fragment if fragment else ""
     return (target if target.startswith("/") else f"/{target}"), fragment
 
@@ -276,9 +273,7 @@ AUTHORITY_BYTES_MAX = 1024 * 1024
 
 
 class Service:
-    """One server. TLS trusts ``ca_file`` (None: the system's), or only the certificate with ``fingerprint``.
-    Plain HTTP is for the loopback, where the configuration allows it.
-    """
+    """TLS trusts ``ca_file`` (None: the system's), or only the certificate with ``fingerprint``."""
 
     def __init__(self, url: str, *, ca_file: Path | None = None, fingerprint: str = "") -> None:
         """Raises ValueError."""
@@ -323,7 +318,7 @@ class Service:
         if self._fingerprint:
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         elif self._ca_file is not None:
-            # Read each time (it may be renewed), in a thread (its disk may hang).
+            # Each time: it may be renewed.
             try:
                 pem = await trio.to_thread.run_sync(
                     read_file, self._ca_file, AUTHORITY_BYTES_MAX, abandon_on_cancel=True
@@ -332,7 +327,7 @@ class Service:
             except (OSError, ValueError):
                 raise RequestFailed(f"{self._ca_file}: no readable certificates in PEM") from None
         else:
-            # Hundreds, which take as long to read as the rest of a request: kept.
+            # Kept: hundreds, which take as long to read as the rest of a request.
             context.load_default_certs()
             self._system_context = context
         return context

@@ -1,10 +1,10 @@
-"""The kubelet's unit: stopped, started and watched; and the volumes that it has mounted for pods.
+"""The kubelet's unit, and the volumes that it has mounted for pods.
 
-Only a stopped kubelet does not restart a wave's containers. So a stop is bounded, and ends with SIGKILL (a
-kubelet keeps its state on disk, and handles a crash like any restart).
+Only a stopped kubelet does not restart a wave's containers. So a stop is bounded, and ends with SIGKILL: a
+kubelet handles a crash like any restart.
 
 A volume that is mounted here must not be attached elsewhere, whatever the API says: the edge reads the
-kernel's table of mounts.
+kernel's mount table.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from ebbtide.events.units import span_s
 
 #: A unit restarts a dead kubelet after ten.
 LOOK_SECONDS = 5.0
-#: With `kubelet_silent_seconds` a hung kubelet costs its pods less than half of the usual wave of 10 s.
+#: With `kubelet_silent_seconds` a hung kubelet costs its pods less than half of a usual wave (10 s).
 HEALTH_SECONDS = 1.0
-#: A kubelet that was started during the stop is reported after the order's end.
+#: Report a kubelet that was started during the stop after the order's end.
 AGAIN_SECONDS = 0.5
 #: The kubelet looks every 300 ms.
 UNMOUNT_SECONDS = 0.1
@@ -46,8 +46,8 @@ MOUNT_TABLE = Path("/proc/self/mountinfo")
 
 
 class KubeletEdge(Edge):
-    """``unit``: as the service manager names it. ``root``: the kubelet's folder. ``mount_table``: the node's;
-    ``/proc/1/mountinfo`` in a container that shares the node's processes.
+    """``root``: the kubelet's folder. ``mount_table``: ``/proc/1/mountinfo`` in a container that shares the
+    node's processes.
     """
 
     def __init__(
@@ -77,7 +77,6 @@ class KubeletEdge(Edge):
         }
 
     async def run(self, outlet: Outlet) -> None:
-        """Report the unit's state at the start and at each change, until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._ask_health, outlet)
             with trio.move_on_after(bounds.now.kubelet_first_answer_seconds):
@@ -105,21 +104,21 @@ class KubeletEdge(Edge):
         self._asked.set()
 
     async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
-        """Every order may be repeated. `AwaitUnmounts` then has its whole time again, within its wave's."""
+        """Repeats the order. `AwaitUnmounts` then has its whole time again, within its wave's."""
         ending = self.effects[type(order)](order, outlet)
         return ending if isinstance(ending, Ending) else await ending
 
     @property
     def starts_pods(self) -> bool:
-        """May a pod of this node start now? Not between the stop of the kubelet and its start."""
+        """Not between the stop of the kubelet and its start."""
         known_away = self._reported is not None and self._reported[0] is False
         return self._starting or not (self._stopping or known_away)
 
     async def _look(self, outlet: Outlet) -> None:
-        """In turn: an older look is never reported after a newer one."""
+        """An older look is never reported after a newer one."""
         async with self._turn:
             active = await self._unit.active()
-            # An unhealthy answer of a stopped unit came from the kubelet before.
+            # If the unit is stopped, the answer came from the kubelet before.
             healthy = self._healthy if active else None
             if self._reported == (active, healthy):
                 return
@@ -133,7 +132,7 @@ class KubeletEdge(Edge):
     # --- effects ---------------------------------------------------------------------------------
 
     async def _stop(self, order: StopKubelet, outlet: Outlet) -> Ending:
-        # Before the first await: from here on no pod starts.
+        # Before the first await: no pod starts any more.
         self._stopping, self._starting = True, False
         ending = await self._unit.stop()
         self._stopped = ending.result == "done"
@@ -143,7 +142,7 @@ class KubeletEdge(Edge):
             return ending
         await self._look(outlet)
         if ending.result == "done" and self._reported and self._reported[0]:
-            # It was started again: a report soon, so that the core stops it again.
+            # Started again: report it soon, so that the core stops it again.
             self._returned.set()
         return ending
 
@@ -180,14 +179,14 @@ class KubeletEdge(Edge):
         return Ending("timed-out", f"{len(waiting)} of {len(order.uids)} pods have volumes mounted")
 
     async def _mounted(self) -> tuple[MountedVolume, ...]:
-        """In a thread, and bounded: the root's disk may hang. Raises OSError."""
+        """Bounded: the root's disk may hang. Raises OSError."""
         work = read_mounted_volumes
         with trio.move_on_after(bounds.now.file_seconds):
             return await trio.to_thread.run_sync(work, self._mount_table, self._root, abandon_on_cancel=True)
         raise OSError(f"no answer in {span_s(bounds.now.file_seconds)}")
 
 
-#: In the kubelet's folder, as kubeadm writes it.
+#: kubeadm writes it.
 KUBELET_CONFIG = "config.yaml"
 CONFIG_BYTES_MAX = 256 * 1024
 #: The kubelet's defaults of ``healthzBindAddress`` and ``healthzPort``.
@@ -199,7 +198,7 @@ STATUS_BYTES = len(b"HTTP/1.1 200")
 
 
 def health_endpoint(config: Path) -> tuple[str, int] | None:
-    """From the kubelet's configuration; None: switched off. An unreadable file means the defaults."""
+    """None: switched off. An unreadable file means the defaults."""
     try:
         found = object_of_file(config, CONFIG_BYTES_MAX)
     except (OSError, ValueError):
@@ -214,8 +213,8 @@ def health_endpoint(config: Path) -> tuple[str, int] | None:
 
 
 async def ask_health(address: str, port: int) -> bool | None:
-    """Is the kubelet well? The service manager shows a hung one as active; here the kernel accepts the
-    connection and no answer comes: False. None: no process listens. Bounded; does not raise.
+    """The service manager shows a hung kubelet as active; here it does not answer in time: False. None: no
+    process listens. Does not raise.
     """
     with trio.move_on_after(bounds.now.kubelet_silent_seconds):
         try:
@@ -241,15 +240,15 @@ JOB_INTERFACE = "org.freedesktop.systemd1.Job"
 #: A look takes half a millisecond.
 UNIT_POLL_SECONDS = 0.02
 
-#: ``ActiveState`` of a running unit.
+#: ``ActiveState``.
 ACTIVE_STATES = ("active", "reloading")
 ENDED_STATES = ("inactive", "failed")
 ENDING_STATE = "deactivating"
 LOAD_STATE_MISSING = "not-found"
-#: ``JobType``. Every other one leads to a running unit.
+#: ``JobType``. All others lead to a running unit.
 STOP_JOB = "stop"
 
-#: Units that are kubelet and container runtime in one (k3s, rke2, k0s).
+#: Kubelet and container runtime in one unit (k3s, rke2, k0s).
 KUBELET_WITH_RUNTIME = ("k3s", "k3s-agent", "rke2-server", "rke2-agent", "k0scontroller", "k0sworker")
 
 
@@ -258,7 +257,7 @@ class NoSuchUnit(BusError):
 
 
 class MainProcess(NamedTuple):
-    """``started_us``: the service manager's monotonic time in microseconds."""
+    """``started_us``: on the service manager's monotonic clock."""
 
     pid: int
     started_us: int
@@ -266,7 +265,7 @@ class MainProcess(NamedTuple):
 
 
 class KubeletUnit:
-    """``name`` with its suffix, such as ``kubelet.service``."""
+    """``name``: such as ``kubelet.service``."""
 
     def __init__(self, address: str, name: str) -> None:
         self._address = address
@@ -277,19 +276,19 @@ class KubeletUnit:
 
     @property
     def stoppable(self) -> bool:
-        """Or would the container runtime stop as well?"""
+        """Would the container runtime keep running?"""
         return self.name.removesuffix(".service") not in KUBELET_WITH_RUNTIME
 
     async def active(self) -> bool | None:
-        """Does it run, or will it by itself (a crashed one is ``activating``)? None: unknown."""
+        """Does it run, or will it (a crashed one is ``activating``)? None: unknown."""
         try:
             return await ask_once(self._address, self._active)
         except BusError:
             return None
 
     async def stop(self) -> Ending:
-        """Stop the kubelet that runs now, and kill it after `kubelet_stop_seconds`. Idempotent, does not
-        raise. Without an answer of the service manager a known main process gets SIGTERM directly.
+        """Kills after `kubelet_stop_seconds`. Idempotent, does not raise. If the service manager does not
+        answer, a known main process gets SIGTERM directly.
         """
         if not self.stoppable:
             both = "is the kubelet and the container runtime in one: without it no container could be stopped"
@@ -310,7 +309,7 @@ class KubeletUnit:
                 why = str(error)
         if self._main is None:
             return Ending("failed", why) if why else Ending()
-        # A look that finds the next process closes the original.
+        # A look that finds a newer process closes the original.
         try:
             pidfd = os.dup(self._main.pidfd)
         except OSError as error:
@@ -321,7 +320,7 @@ class KubeletUnit:
             os.close(pidfd)
 
     async def start(self) -> Ending:
-        """Idempotent; bounded by `unit_start_seconds`. Does not raise."""
+        """Idempotent. Does not raise."""
         try:
             return await ask_once(self._address, self._start)
         except BusError as error:
@@ -336,7 +335,7 @@ class KubeletUnit:
         return state != ENDING_STATE or await _job_type(bus, unit) != STOP_JOB
 
     async def _note_main(self, bus: Bus, unit: DBusAddress) -> None:
-        """The process that gets direct signals if the service manager does not answer."""
+        """This process gets direct signals if the service manager does not answer."""
         service = DBusAddress(unit.object_path, SYSTEMD.bus_name, SERVICE_INTERFACE)
         try:
             pid = int(await bus.get(service, "MainPID"))
@@ -355,7 +354,7 @@ class KubeletUnit:
         state = await self._state(bus, unit)
         if state in ENDED_STATES and not await _job_type(bus, unit):
             return True
-        # Before the stop: only the process that runs now has to end.
+        # Before the stop: only the present process has to end.
         await self._note_main(bus, unit)
         await self._job(bus, "StopUnit")
         return False
@@ -384,7 +383,7 @@ class KubeletUnit:
         return DBusAddress(path, SYSTEMD.bus_name, UNIT_INTERFACE)
 
     async def _state(self, bus: Bus, unit: DBusAddress) -> str:
-        """``ActiveState``. Raises NoSuchUnit, BusError."""
+        """Raises NoSuchUnit, BusError."""
         state = str(await bus.get(unit, "ActiveState"))
         if state == "inactive" and await bus.get(unit, "LoadState") == LOAD_STATE_MISSING:
             raise NoSuchUnit(f"there is no unit {self.name}")
@@ -392,13 +391,13 @@ class KubeletUnit:
 
 
 def main_process(pid: int, started_us: int) -> MainProcess | None:
-    """None: it has ended, or the service manager counts in another process namespace."""
+    """None: it has ended, or the service manager is in another process namespace."""
     try:
         pidfd = os.pidfd_open(pid)
     except (OSError, ValueError, OverflowError):
         return None
     stat = read_stat(pid)
-    # The kernel counts the time asleep too; how much came before this start is unknown.
+    # ``start_ticks`` count the time asleep too; how much of it came before this start is unknown.
     slept_seconds = time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
     slept_before = stat.start_ticks / os.sysconf("SC_CLK_TCK") - started_us / 1_000_000 if stat else math.inf
     if not -bounds.now.unit_note_seconds <= slept_before <= slept_seconds + bounds.now.unit_note_seconds:
@@ -428,7 +427,7 @@ async def _end_process(pidfd: int, why: str, kill_at: float) -> Ending:
 
 
 async def _job_type(bus: Bus, unit: DBusAddress) -> str:
-    """``JobType`` of the unit's queued or running job; empty: none."""
+    """``JobType``; empty: no job."""
     try:
         match await bus.get(unit, "Job"):
             case (int(number), str(path)) if number:
@@ -438,7 +437,7 @@ async def _job_type(bus: Bus, unit: DBusAddress) -> str:
     return ""
 
 
-#: The kubelet's folder names of plugins whose volumes go with the boot, or exist on one node only.
+#: The kubelet's folder names. Volumes of these plugins end with the boot, or exist on one node only.
 NODE_LOCAL_PLUGINS = (
     "kubernetes.io~empty-dir",
     "kubernetes.io~secret",
@@ -446,22 +445,22 @@ NODE_LOCAL_PLUGINS = (
     "kubernetes.io~projected",
     "kubernetes.io~downward-api",
 )
-#: Below a pod's folder: file systems, and block devices.
+#: File systems and block devices.
 VOLUME_FOLDERS = ("volumes", "volumeDevices")
-#: A part of a volume, mounted again. Its path does not name the plugin.
+#: For a mounted part of a volume. Its path does not name the plugin.
 SUBPATH_FOLDER = "volume-subpaths"
 TMPFS = "tmpfs"
 #: One record has to stay below 1 MiB. A node has some hundred mounts.
 MOUNTS_MAX = 2048
-#: The kernel writes space, tab, newline and backslash as three octal digits.
+#: The kernel escapes space, tab, newline and backslash.
 OCTAL_ESCAPE = re.compile(r"\\([0-7]{3})")
 
-#: A pod's UID and the volume's name; or an empty text and a path below the kubelet's plugin folder.
+#: A pod's UID and the volume's name; or an empty text and a path in the kubelet's plugin folder.
 MountedVolume = tuple[str, str]
 
 
 class Mount(NamedTuple):
-    """One line of mountinfo (proc_pid_mountinfo(5)). ``device``: major and minor number."""
+    """See proc_pid_mountinfo(5). ``device``: major and minor number."""
 
     path: PurePosixPath
     device: str
@@ -482,9 +481,9 @@ def parse_mountinfo(text: str, root: PurePosixPath) -> Iterator[Mount]:
 
 
 def mounted_volumes(text: str, root: PurePosixPath) -> tuple[MountedVolume, ...]:
-    """The volumes in use below the kubelet's ``root``, each once, in the order of mountinfo's ``text``."""
+    """The volumes below the kubelet's ``root``, each once, in the order of mountinfo's ``text``."""
     table = list(parse_mountinfo(text, root))
-    # A path's file system is the deepest mount above it, and of several the last.
+    # A path's file system is the deepest mount above it; of several, the last.
     above = [mount for mount in reversed(table) if root.is_relative_to(mount.path)]
     own = max(above, key=lambda mount: len(mount.path.parts)).device if above else ""
     found: dict[MountedVolume, None] = {}

@@ -1,16 +1,10 @@
 """Reads the end of the last boot once, from the machine's records, and keeps a sign of life for the next.
 
-Each record is read by itself, bounded, and in a thread: a hung disk or a huge log costs only that record
-(``unread``). Only known words go on record.
+Each record has its own thread and bound: a hung disk or a huge log costs only that record (``unread``). Only
+known words go on record.
 
-* the kernel's crash store, in ``/sys/fs/pstore`` and systemd-pstore's archive: a record's first line has its
-  reason;
-* ``wtmp``: an orderly shutdown has an entry, and so has each boot;
-* the system journal, by its message ids: was the shutdown's target reached, was the journal told to stop;
-* the hardware watchdog, and kexec's number among the boot loaders.
-
-**The sign of life.** An idle journal has no entries for months. So a file beside it has the boot's id, and
-its time of change is set each minute, unsynced: a power cut loses some half a minute.
+An idle journal has no entries for months. So a file beside it has the boot's id, and its time of change is
+set each minute, unsynced: a power cut loses some half a minute.
 """
 
 from __future__ import annotations
@@ -35,34 +29,29 @@ from ebbtide.events.values import CrashRecord, JournalEnd, WtmpEnd
 
 ValueT = TypeVar("ValueT")
 
-#: In the folder that outlives a boot.
 ALIVE_NAME = "alive"
 ALIVE_BYTES_MAX = 64
-#: Precise enough for a node's death, at 1440 changes of one inode a day.
+#: Precise enough for a node's death, with 1440 changes of one inode a day.
 ALIVE_SECONDS = 60.0
 
 #: A daemon that is switched off is never armed.
 UNARMED_SECONDS = 5.0
 
-# Below the machine's root.
 PSTORE, PSTORE_ARCHIVE = "sys/fs/pstore", "var/lib/systemd/pstore"
 WTMP = "var/log/wtmp"
 WATCHDOGS, BOOT_LOADER = "sys/class/watchdog", "proc/sys/kernel/bootloader_type"
 
 
-#: The machine's files, also from a container that shares the node's processes.
+#: Shows the machine's files also in a container that shares the node's processes.
 INIT_ROOT = Path("/proc/1/root")
 
 
 class Machine(NamedTuple):
-    """``root`` of its files."""
-
     root: Path
     journalctl: tuple[str, ...] = ("journalctl",)
 
 
 def this_machine() -> Machine:
-    """Through its first process, if we may."""
     try:
         list(os.scandir(INIT_ROOT))
     except OSError:
@@ -71,7 +60,7 @@ def this_machine() -> Machine:
 
 
 class LastBootEdge(Edge):
-    """``ended_boot``: the boot to ask about; empty: none. ``boot_id``: the present one. Both without dashes.
+    """``ended_boot``: the last one; empty: unknown. ``boot_id``: the present one. Both without dashes.
     ``folder`` outlives a boot.
     """
 
@@ -82,7 +71,6 @@ class LastBootEdge(Edge):
         self.effects: Mapping[type[Order], Effect] = {}
 
     async def run(self, outlet: Outlet) -> None:
-        """Report the last boot's end once, then show that this boot lives, until cancelled."""
         with trio.move_on_after(UNARMED_SECONDS):
             await self._armed.wait()
         if self._ended_boot:
@@ -97,13 +85,12 @@ class LastBootEdge(Edge):
 
 
 async def read_last_boot(machine: Machine, folder: Path, boot_id: str) -> LastBootRead:
-    """All sources in parallel."""
     found: dict[str, Any] = {}
 
     async def read(name: str, work: Callable[[], ValueT], otherwise: ValueT) -> None:
         found[name] = await _in_time(work, otherwise)
 
-    # First: its time separates the boot's records from older ones.
+    # Its time separates the boot's records from older ones.
     alive_ns = await _in_time(partial(alive_wall_ns, folder, boot_id), 0)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(read, "crash", partial(read_crash, machine.root, alive_ns), "unread")
@@ -123,7 +110,7 @@ async def read_last_boot(machine: Machine, folder: Path, boot_id: str) -> LastBo
 
 
 async def _in_time(work: Callable[[], ValueT], otherwise: ValueT) -> ValueT:
-    """In a thread. A failure means no answer."""
+    """A failure means ``otherwise``."""
     with (
         trio.move_on_after(bounds.now.boot_source_seconds),
         suppress(OSError, ValueError, struct.error, subprocess.SubprocessError),
@@ -136,7 +123,7 @@ async def _in_time(work: Callable[[], ValueT], otherwise: ValueT) -> ValueT:
 
 
 def alive_wall_ns(folder: Path, boot_id: str) -> int:
-    """When that boot was last seen alive; 0: unknown. Raises OSError."""
+    """0: unknown. Raises OSError."""
     path = folder / ALIVE_NAME
     with suppress(FileNotFoundError), open(path, "rb") as file:
         if file.read(ALIVE_BYTES_MAX).decode("ascii", "replace").strip() == boot_id:
@@ -151,7 +138,7 @@ def show_alive(folder: Path, boot_id: str) -> None:
         os.utime(path)
         return
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # As a whole: half an id would be another boot's.
+    # By rename: half an id would be another boot's.
     part = folder / f"{ALIVE_NAME}.part"
     part.write_text(f"{boot_id}\n", encoding="ascii")
     part.rename(path)
@@ -159,10 +146,10 @@ def show_alive(folder: Path, boot_id: str) -> None:
 
 # --- the kernel's crash store ----------------------------------------------------------------------
 
-#: A store has a few dozen, an archive all crashes. The newest count.
+#: A store has a few dozen, an archive all crashes.
 CRASH_FILES_MAX = 256
 CRASH_HEAD_BYTES = 64
-#: The kernel's words (``kmsg_dump_reason_str``), with those before Linux 5.8, the worst first.
+#: ``kmsg_dump_reason_str``, also from before Linux 5.8. The worst first.
 CRASH_WORDS: Mapping[bytes, CrashRecord] = {
     b"Panic": "panic",
     b"Oops": "oops",
@@ -172,7 +159,6 @@ CRASH_WORDS: Mapping[bytes, CrashRecord] = {
     b"Poweroff": "shutdown",
     b"Halt": "shutdown",
 }
-#: The end of the console's store.
 CONSOLE_PREFIX, CONSOLE_TAIL_BYTES = "console-ramoops", 16 * 1024
 CONSOLE_WORDS: Mapping[bytes, CrashRecord] = {
     b"Kernel panic - not syncing": "panic",
@@ -181,12 +167,12 @@ CONSOLE_WORDS: Mapping[bytes, CrashRecord] = {
     b"reboot: Power down": "shutdown",
     b"reboot: System halted": "shutdown",
 }
-#: Records count seconds, and the sign of life may be younger than its file's time.
+#: Records count seconds, and the last sign of life may not be on disk.
 CRASH_SLACK_NS = 120 * NS_PER_SECOND
 
 
 def read_crash(root: Path, alive_ns: int) -> CrashRecord:
-    """The worst record since the boot's last sign of life. Raises OSError."""
+    """The worst record since the last sign of life. Raises OSError."""
     found: set[CrashRecord] = set()
     for path in _crash_files(root, alive_ns - CRASH_SLACK_NS if alive_ns else 0):
         with suppress(FileNotFoundError):
@@ -195,7 +181,7 @@ def read_crash(root: Path, alive_ns: int) -> CrashRecord:
                 found |= {word for each, word in CONSOLE_WORDS.items() if each in console}
             else:
                 with open(path, "rb") as file:
-                    # "Panic#1 Part1": alone in its line.
+                    # "Panic#1 Part1"
                     reason = file.read(CRASH_HEAD_BYTES).partition(b"#")[0]
                 if reason in CRASH_WORDS:
                     found.add(CRASH_WORDS[reason])
@@ -203,11 +189,11 @@ def read_crash(root: Path, alive_ns: int) -> CrashRecord:
 
 
 def _crash_files(root: Path, since_ns: int) -> list[Path]:
-    """The newest kernel messages and console stores, by the kernel's names."""
+    """The newest first."""
     dated: list[tuple[int, Path]] = []
     folders = [root / PSTORE]
     archive = root / PSTORE_ARCHIVE
-    # A folder per crash; newer systemd has folders below it.
+    # systemd has a folder per crash, newer releases folders below it.
     for name, inner, _ in os.walk(archive):
         folders.append(Path(name))
         if len(folders) > CRASH_FILES_MAX or len(Path(name).relative_to(archive).parts) >= 2:
@@ -217,7 +203,7 @@ def _crash_files(root: Path, since_ns: int) -> list[Path]:
             for entry in entries:
                 if entry.name.startswith(("dmesg-", CONSOLE_PREFIX)):
                     at_ns = entry.stat(follow_symlinks=False).st_mtime_ns
-                    # A store without a clock says 0, and is overwritten at each crash.
+                    # A store without a clock has 0, and is overwritten at each crash.
                     if at_ns >= since_ns or at_ns < NS_PER_SECOND:
                         dated.append((at_ns, Path(entry.path)))
     return [path for _, path in sorted(dated, reverse=True)[:CRASH_FILES_MAX]]
@@ -231,22 +217,19 @@ def _tail(path: Path, size: int) -> bytes:
 
 # --- wtmp ----------------------------------------------------------------------------------------
 
-#: utmp(5): type, padding, process, line (32), id (4), user (32), and the time, whose place depends on the
-#: widths before it.
+#: utmp(5): type, padding, process, line (32), id (4), user (32), and the time at a place that differs.
 UTMP_RUN_LEVEL, UTMP_BOOT_TIME = 1, 2
 UTMP_USER_AT = 44
 SHUTDOWN_USER = b"shutdown".ljust(32, b"\0")
-#: By processor: an entry's size, and place and width of seconds and microseconds. Where 32-bit programs run
-#: beside 64-bit ones, the fields have 32 bits.
+#: An entry's size, the time's place and format. Processors that also run 32-bit programs have 32-bit fields.
 UTMP_NARROW, UTMP_WIDE = (384, 340, "<ii"), (400, 344, "<qq")
 UTMP_FORMS = {"x86_64": UTMP_NARROW, "aarch64": UTMP_WIDE, "riscv64": UTMP_WIDE, "ppc64le": UTMP_NARROW}
 WTMP_ENTRIES_MAX = 4096
 
 
 def read_wtmp(path: Path, alive_ns: int, processor: str = "") -> WtmpEnd:
-    """After the boot's last sign of life: a shutdown, or another boot without one before it.
-
-    ``absent``: unknown, no file, or an unknown format. Raises OSError.
+    """The first entry after the last sign of life: a shutdown, or another boot. ``absent``: also for an
+    unknown format. Raises OSError.
     """
     form = UTMP_FORMS.get(processor or os.uname().machine)
     if form is None or not alive_ns:
@@ -263,7 +246,7 @@ def read_wtmp(path: Path, alive_ns: int, processor: str = "") -> WtmpEnd:
 
 
 def _boots_and_shutdowns(data: bytes, form: tuple[int, int, str]) -> Iterator[tuple[int, bool]]:
-    """Time, and whether it is a shutdown; oldest first."""
+    """Time, and is it a shutdown? The oldest first."""
     size, seconds_at, width = form
     for at in range(0, len(data) - size + 1, size):
         (kind,) = struct.unpack_from("<h", data, at)
@@ -279,7 +262,7 @@ def _boots_and_shutdowns(data: bytes, form: tuple[int, int, str]) -> Iterator[tu
 
 
 class LogEnd(NamedTuple):
-    """``last_wall_ns``: of its last entry; 0: none."""
+    """``last_wall_ns`` 0: no entry."""
 
     end: JournalEnd = "absent"
     kernel_emergency: bool = False
@@ -289,30 +272,29 @@ class LogEnd(NamedTuple):
 
 UNREAD_LOG = LogEnd("unread")
 
-#: Permanent message ids (sd-messages(3)): the journal was told to stop; a unit has started; the power key and
-#: its long press.
+#: Message ids (sd-messages(3)).
 JOURNAL_STOP = "d93fb3c9c24d451a97cea615ce59c00b"
 UNIT_STARTED = "39f53479d3a045ac8e11786248231fbf"
 POWER_KEYS = ("b72ea4a2881545a0b50e200e55b9b06f", "3e0117101eb243c1b9a50db3494ab10b")
 #: Reached once all units have stopped.
 SHUTDOWN_UNIT = "shutdown.target"
-#: The senders. Any local user may log any message id, but journald itself sets the fields with an underscore.
+#: Any local user may log any message id, but journald itself sets the fields with an underscore.
 BY_SYSTEMD = ("_PID=1", "_UID=0")
 BY_LOGIND = ("_SYSTEMD_UNIT=systemd-logind.service", "_UID=0")
 BY_KERNEL, BY_JOURNALD = "kernel", "driver"
 #: The kernel's emergencies that end a machine.
 KERNEL_WORDS = ("Kernel panic", "soft lockup", "hard LOCKUP", "Fatal exception")
-#: Before a boot's last entry. After its target a shutdown takes at most a minute and a half; a soft reboot
-#: may have reached the target long before.
+#: After its target a shutdown takes at most a minute and a half. A soft reboot may have reached the target
+#: long before.
 END_US = 120_000_000
-#: A power key begins a shutdown, with all its pods.
+#: A power key begins a shutdown, which ends all pods.
 POWER_KEY_US = 3600_000_000
 LOG_ENTRIES_MAX = 64
 FIELDS = "MESSAGE_ID,UNIT,MESSAGE,_TRANSPORT"
 
 
 def read_journal(journalctl: Sequence[str], boot_id: str) -> LogEnd:
-    """By journalctl, which knows the formats. Raises OSError, ValueError."""
+    """journalctl knows the formats. Raises OSError, ValueError."""
     try:
         last = next(iter(_entries(journalctl, 1, [[f"_BOOT_ID={boot_id}"]])), None)
         if last is None:
@@ -345,7 +327,7 @@ def read_journal(journalctl: Sequence[str], boot_id: str) -> LogEnd:
 def _entries(
     journalctl: Sequence[str], count: int, matches: Iterable[Sequence[str]]
 ) -> list[Mapping[str, object]]:
-    """The last ones that match one of these lists. Raises OSError, ValueError."""
+    """The last ``count`` that match one of the lists. Raises OSError, ValueError."""
     words: list[str] = []
     for each in matches:
         words += [*(["+"] if words else []), *each]
@@ -354,7 +336,7 @@ def _entries(
         *("--quiet", "--no-pager", "--output=json", f"--output-fields={FIELDS}", f"--lines={count}"),
         *words,
     ]
-    # Its own bound: our thread may be abandoned.
+    # It needs its own bound: our thread may be abandoned.
     done = subprocess.run(
         argv,
         stdin=subprocess.DEVNULL,
@@ -375,9 +357,9 @@ def _number(entry: Mapping[str, object], field: str) -> int:
 
 # --- the hardware, and the loader --------------------------------------------------------------------
 
-#: A watchdog's ``bootstatus`` (``WDIOF_CARDRESET``): it has reset the machine.
+#: ``WDIOF_CARDRESET`` in ``bootstatus``.
 CARD_RESET = 0x20
-#: kexec's number among boot loaders, above four bits of its version; on x86 only.
+#: Above four bits of its version; on x86 only.
 KEXEC_LOADER = 0xD
 
 
