@@ -1,7 +1,6 @@
 """The Kubernetes edge: this node's pods, known ahead of time, and a shutdown's writes (docs/node.md).
 
-A thread imports the rest, with the client, when the node is armed or a shutdown needs it, so it cannot delay
-the lock.
+A thread imports the client once the node is armed or a shutdown needs it: the import cannot delay the lock.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ NO_API = "no API server: no kubeconfig was named, and this is no pod"
 
 
 class KubernetesEdge(Edge):
-    """``kubeconfig`` None: the pod's own access; outside of a pod, cache and manifests alone. ``state_dir``
-    outlives a reboot. ``manifests``: the kubelet's staticPodPath.
+    """``kubeconfig`` None: the pod's own access; outside of a pod none. ``state_dir`` outlives a reboot.
+    ``manifests``: the kubelet's staticPodPath.
     """
 
     def __init__(
@@ -62,12 +61,12 @@ class KubernetesEdge(Edge):
         self._wanted = trio.Event()
         self._up = trio.Event()
         self._writes: Writes | None = None
-        #: Why there is no client, and why there are no manifests.
+        #: Why there are none.
         self._trouble = self._manifests_trouble = ""
         self.effects: Mapping[type[Order], Effect] = dict.fromkeys(API_ORDERS, self._carry_out)
 
     async def run(self, outlet: Outlet) -> None:
-        """Until cancelled, which takes no write back."""
+        """A cancel takes no write back."""
         self.pods.restore(await trio.to_thread.run_sync(self._cache.load, abandon_on_cancel=True))
         await self._wanted.wait()
         async with trio.open_nursery() as nursery:
@@ -118,18 +117,17 @@ class KubernetesEdge(Edge):
         self._manifests_trouble = line
 
     def prewarm(self) -> None:
-        """Import the client, connect, and list."""
         self._wanted.set()
 
     def pass_on(self, context: TraceContext) -> None:
         self._context = context
 
     def link_to(self, journal: Callable[[], tuple[str, str]]) -> None:
-        """Name the node's own journal in the report on the last boot."""
+        """The report on the last boot names this journal."""
         self._link = journal
 
     async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
-        """All writes may be repeated (preconditions, names from keys)."""
+        """Preconditions, and names from keys, allow to repeat all writes."""
         return await self._carry_out(order, outlet)
 
     async def _carry_out(self, order: Order, outlet: Outlet) -> Ending:
@@ -144,8 +142,7 @@ class KubernetesEdge(Edge):
         return ended
 
 
-# After an unforeseen file, a half installed package, or a bug, the daemon goes on without the API server, and
-# tries again.
+# After a bug or a half installed package the daemon continues without the API server, and tries again.
 
 
 #: Between two tries.
@@ -156,7 +153,7 @@ AGAIN_SECONDS_MAX = 60.0
 async def retry_until_cancelled(
     name: str, work: Callable[[], Awaitable[None]], failed: Callable[[str], Awaitable[None]]
 ) -> None:
-    """Repeat ``work``, which ends only by failing, until cancelled. ``failed`` takes the reason."""
+    """``work`` ends only by failing. ``failed`` takes the reason."""
     pause = AGAIN_SECONDS
     while True:
         began, why = trio.current_time(), "it ended"
@@ -164,7 +161,7 @@ async def retry_until_cancelled(
             await work()
         except Exception as error:
             why = error_text(error)
-        # Work that lived so long failed for a new reason.
+        # After a long life the failure has a new reason.
         if trio.current_time() - began > AGAIN_SECONDS_MAX:
             pause = AGAIN_SECONDS
         await failed(f"{name} cannot be used, which is tried again: {why}")

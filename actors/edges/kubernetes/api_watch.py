@@ -1,7 +1,7 @@
 """Watches keep objects of one kind in memory as the API server has them.
 
-A watch lists once and then follows. After a break it continues there, and lists again only if the server has
-forgotten that place. Bookmarks move it while no object changes.
+After a break a watch continues at its place, and lists again only if the server has forgotten that. Bookmarks
+move it while no object changes.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from ebbtide.actors.interfaces import NOTICE, WARNING, Outlet, Tell
 from ebbtide.events import bounds
 from ebbtide.events.facts import ApiRead
 
-#: Random, so that watches do not all return together.
+#: Random: watches must not all return together.
 WATCH_SECONDS = (300, 600)
 LIVENESS_PATH = "/readyz"
-#: Short at first, since a restarted server is soon back.
+#: Short at first: a restarted server is soon back.
 PAUSE_SECONDS_MIN = 0.05
 PAUSE_SECONDS_MAX = 2.0
-#: A loaded server may ask for minutes, in which a shutdown would not know its pods.
+#: A loaded server may ask for minutes, when a shutdown would not know its pods.
 RETRY_AFTER_SECONDS_MAX = 30.0
-#: After a watch that lived so long the next begins without a pause.
+#: After such a watch the next begins without a pause.
 LIVED_SECONDS = 1.0
-#: After so many refusals the server may never have had our place (a restored etcd).
+#: Then the server may never have had our place (a restored etcd).
 REFUSALS_MAX = 5
 
 
@@ -54,8 +54,8 @@ ItemT = TypeVar("ItemT")
 
 
 class Watched(Generic[ItemT]):
-    """``path`` makes the list's path from its query, ``project`` the stored item from an object. ``part``:
-    the size of a list's part. ``gather_seconds``: events within this time are read together.
+    """``path`` makes the list's path from its query, ``project`` the stored item. ``part``: objects in a part
+    of a list. ``gather_seconds``: events within this time are read together.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Watched(Generic[ItemT]):
 
 
 class Store(Protocol[ItemT]):
-    """``resource_version``: where a watch goes on; empty before the first list."""
+    """``resource_version``: the watch's place; empty before the first list."""
 
     resource_version: str
 
@@ -86,9 +86,7 @@ class Store(Protocol[ItemT]):
 
 
 class Mirror(Generic[ItemT]):
-    """A `Store` of the whole cluster. ``key``: the items' unique field. ``take(key, before, now)`` gets each
-    change.
-    """
+    """``key``: the items' unique field. ``take(key, before, now)`` gets each change."""
 
     def __init__(self, key: str, take: Callable[[str, ItemT | None, ItemT | None], None]) -> None:
         self.resource_version = ""
@@ -124,7 +122,7 @@ class Mirror(Generic[ItemT]):
 
 
 class Health(Protocol):
-    """Learns how a watch goes: `ApiHealth` for the daemon, `Sees` for the controller."""
+    """`ApiHealth` for the daemon, `Sees` for the controller."""
 
     def heard(self) -> None: ...
 
@@ -138,7 +136,7 @@ class _Silence:
         self._failing_since = math.inf
 
     def is_away(self, since: float) -> bool:
-        """A call that began at ``since`` failed. One failed call proves little."""
+        """A call that began at ``since`` failed, which proves little."""
         self._failing_since = min(self._failing_since, since)
         return trio.current_time() >= self._failing_since + bounds.now.api_away_seconds
 
@@ -147,9 +145,7 @@ class _Silence:
 
 
 class Sees:
-    """``since``: since when the watch sees what happens; infinite: it does not. ``turned`` is called at each
-    change; ``tell`` gets a line once.
-    """
+    """``since``: when the watch began to see; infinite: it does not see. ``turned`` is called at a change."""
 
     def __init__(self, name: str, tell: Tell, turned: Callable[[], None]) -> None:
         self.since = math.inf
@@ -157,7 +153,7 @@ class Sees:
         self._silence, self._is_told = _Silence(), False
 
     def heard(self) -> None:
-        """No-op: the owner asks the server itself before it acts."""
+        """No-op: the owner asks the server before it acts."""
 
     async def answered(self) -> None:
         self._silence.end()
@@ -186,7 +182,7 @@ class Watch(Generic[ItemT]):
         self._pause = PAUSE_SECONDS_MIN
         self._listed = False
         self._refusals = 0
-        #: When the current question was asked; None while it only listens.
+        #: When the open question was asked; None: it only listens.
         self._since: float | None = None
 
     async def run(self) -> None:
@@ -237,7 +233,7 @@ class Watch(Generic[ItemT]):
         except (ValueError, RecursionError) as error:
             self._listed = False
             raise api.Unanswered(f"an event of the watch that cannot be read: {error}") from None
-        # Other events (a bookmark) only move the version on.
+        # A bookmark only moves the version.
         if event.type == "DELETED":
             self._store.remove(self._watched.project(found))
         elif event.type in ("ADDED", "MODIFIED"):
@@ -251,7 +247,7 @@ class Watch(Generic[ItemT]):
         await trio.sleep(max(pause, min(asked_seconds, RETRY_AFTER_SECONDS_MAX)))
 
     async def _next(self, stream: LineStream) -> bytes | None:
-        """A silent server may have no events, or be away: a small call shows which."""
+        """A silent server may be away: a small call shows it."""
         while True:
             if self._watched.gather_seconds and not stream.has_line:
                 await trio.sleep(self._watched.gather_seconds)
@@ -277,7 +273,7 @@ async def ask_liveness(caller: api.ApiCaller) -> None:
 
 
 class VersionExpired(Exception):
-    """The server no longer knows that resource version: list again."""
+    """List again."""
 
 
 class ApiRefused(api.Unanswered):
@@ -295,7 +291,7 @@ def raise_unless_ok(answer: api.Answer) -> None:
 
 
 async def list_watched(caller: api.ApiCaller, watched: Watched[ItemT]) -> tuple[list[ItemT], str]:
-    """All objects, and their resource version. Raises VersionExpired, Unanswered."""
+    """Returns the resource version too. Raises VersionExpired, Unanswered."""
 
     async def ask(path: str) -> api.Answer:
         answer = await caller.call("GET", path, seconds_max=bounds.now.api_unhurried_seconds)
@@ -310,8 +306,8 @@ NODE_USER = "system:node:"
 
 
 async def may_taint(caller: api.ApiCaller, node: str, before: bool = True) -> bool:
-    """``before`` where it cannot be learned. NodeRestriction refuses the node's own identity changed taints,
-    whatever RBAC allows.
+    """``before``: if it cannot be learned. Whatever RBAC allows, NodeRestriction refuses changed taints from
+    the node's own identity.
     """
 
     async def review(path: str, body: api.JsonObject) -> api.ReviewStatus:
@@ -333,14 +329,14 @@ async def may_taint(caller: api.ApiCaller, node: str, before: bool = True) -> bo
 
 
 class ApiHealth:
-    """The writers' caller, which learns how calls went. Reports changes as `ApiRead`, also to ``store``."""
+    """The writers' caller. Reports changes as `ApiRead`, also to ``store``."""
 
     def __init__(self, caller: api.ApiCaller, node: str, outlet: Outlet, store: PodStore) -> None:
         self._caller, self._node, self._outlet, self._store = caller, node, outlet, store
         self._silence = _Silence()
         self._said: ApiRead | None = None
         self._taint = True
-        #: Why a write got no answer, and when it began. Any answer clears it.
+        #: Why a write got no answer, and when it began.
         self._doubt: tuple[str, float] | None = None
         self._news = trio.Event()
 
@@ -360,15 +356,13 @@ class ApiHealth:
                 self._doubt = str(error), began
                 self._news.set()
             raise
-        # An overloaded or failing server is there, but of no use.
+        # An overloaded or failing server is of no use.
         if answer.code < 500 and answer.code != api.HTTP_TOO_MANY:
             self.heard()
         return answer
 
     async def follow(self) -> None:
-        """Check unanswered writes, until cancelled: the watch notices silence too late, and one unanswered
-        write is no proof.
-        """
+        """Check unanswered writes: the watch notices silence too late, and one write proves little."""
         while True:
             await self._news.wait()
             self._news = trio.Event()
@@ -385,7 +379,7 @@ class ApiHealth:
             self._doubt = None
 
     async def answered(self) -> None:
-        """Checks our rights too, since they change."""
+        """Checks our rights too: they change."""
         self._silence.end()
         self._taint = await may_taint(self._caller, self._node, self._taint)
         await self._say(ApiRead(reachable=True, taint=self._taint))

@@ -1,11 +1,8 @@
-"""The API server's address and our identity there, kept current: tokens and certificates rotate, servers
-move.
+"""The API server's address and our identity there, kept current: tokens and certificates rotate.
 
-The source is a kubeconfig or a pod's own files, read into memory at once. The library's loader writes private
-keys to temporary files, blocks on a hung disk, runs plugins without a deadline, and its errors quote tokens.
-A thread compares the files, never during a call. While a file cannot be read the last good access stays.
-
-Kubeconfigs of clouds name a program that prints credentials (client.authentication.k8s.io/v1 and v1beta1).
+The source is a kubeconfig or a pod's own files. The library's loader writes private keys to temporary files,
+blocks on a hung disk, runs plugins without a deadline, and its errors quote tokens. A thread compares the
+files, never during a call. While a file cannot be read the last good access stays.
 
 An error's text may quote a token, a header or a proxy's password, so no such text is passed on.
 """
@@ -52,8 +49,8 @@ class Credentials:
         self._one = trio.Lock()
 
     async def refresh(self, *, refused: bool = False) -> Access:
-        """``refused``: the server refused the present access. ``access`` stays the same object unless it
-        changed. Raises UnusableCredentials.
+        """``refused``: the server refused the present access. An unchanged ``access`` stays the same object.
+        Raises UnusableCredentials.
         """
         async with self._one:
             before = self._base
@@ -82,13 +79,13 @@ class Credentials:
         if before is not None and marks == self._marks and not anew:
             return before
         base = self._read()
-        # Taken before the reading, so the next look notices a change in between.
+        # From before the reading, so the next look notices a change in between.
         self._marks = marks if before is not None and before.files == base.files else ()
         return base
 
 
 def file_marks(files: tuple[Path, ...]) -> tuple[FileMark, ...]:
-    """Follows links, which rotated certificates are."""
+    """Follows links: rotated certificates are links."""
     marks: list[FileMark] = []
     for path in files:
         try:
@@ -109,7 +106,7 @@ class UnusableCredentials(Exception):
 
 
 class MalformedKubeconfig(UnusableCredentials):
-    """The kubeconfig itself cannot be used."""
+    """The kubeconfig cannot be used."""
 
 
 class ExecVariable(msgspec.Struct, frozen=True):
@@ -140,7 +137,7 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[Path, ...] = ()
 
     def connection(self) -> tuple[object, ...]:
-        """While this stays, open connections can be used with another token."""
+        """If only the token changes, open connections stay usable."""
         return (
             self.server, self.authority, self.certificate, self.key,
             self.insecure, self.server_name, self.proxy,
@@ -261,13 +258,13 @@ class _KubeconfigReader:
             raise self._wrong(
                 f"user {context.user!r} has an auth-provider or a password: use exec or a token"
             )
-        # A file goes before the token, as with kubectl.
+        # A file wins over the token, as in kubectl.
         token = _token_text(self._beside(user.token_file)) if user.token_file else user.token
         if not is_token(token):
             raise self._wrong("the token in it has characters that no token has")
         plugin = user.exec
         if plugin is not None and "/" in plugin.command:
-            # A path is relative to the kubeconfig; a bare name is found by PATH.
+            # A path is relative to the kubeconfig; PATH finds a bare name.
             plugin = msgspec.structs.replace(plugin, command=str(self.path.parent / plugin.command))
         return Access(
             server=cluster.server.rstrip("/"),
@@ -292,7 +289,7 @@ class _KubeconfigReader:
         return found
 
     def _pem(self, data: str, file: str) -> bytes:
-        """Data goes before a file, as with kubectl."""
+        """Data wins over a file, as in kubectl."""
         if data:
             try:
                 return base64.b64decode(data, validate=False)
@@ -325,7 +322,7 @@ class _ExecCredential(msgspec.Struct, rename="camel"):
 
 
 class GrantedCredential(msgspec.Struct, frozen=True, kw_only=True):
-    """``until``: by the wall clock; None: until the server refuses it."""
+    """``until``: wall clock; None: until the server refuses it."""
 
     token: str = ""
     certificate: bytes = b""
@@ -342,7 +339,7 @@ class GrantedCredential(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def ask_plugin(plugin: ExecPlugin, access: Access) -> GrantedCredential:
-    """Raises UnusableCredentials, without a word of the plugin's."""
+    """Raises UnusableCredentials, which quotes no output."""
     try:
         with trio.fail_after(bounds.now.plugin_seconds):
             environ = {each.name: each.value for each in plugin.env or ()}
@@ -400,7 +397,7 @@ def is_token(text: str) -> bool:
 
 
 def unquoted_problem(error: DocumentError) -> str:
-    """Without a word of the file."""
+    """Quotes no word of the file."""
     said = QUOTED.sub("...", error.message)
     return f"{said}, in line {error.line}" if error.line else said
 
@@ -414,10 +411,8 @@ CLIENT_ERRORS = {
 
 
 def failure_text(error: BaseException) -> str:
-    """One line about a failed call, in an error's own words only if they cannot quote the request or the
-    answer.
-    """
-    # A certificate error is both, and quotes nothing of ours.
+    """An error's own words only if they cannot quote the request or the answer."""
+    # First: a certificate error is a ValueError too, and quotes no secret.
     if isinstance(error, OSError) or type(error).__module__.startswith("ebbtide."):
         return USER_INFO.sub("//", " ".join(str(error).split())) or type(error).__name__
     if isinstance(error, ValueError):

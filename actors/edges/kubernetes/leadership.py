@@ -1,10 +1,7 @@
 """Leader election among replicas, by a Lease in the controller's namespace, as client-go does it.
 
-The holder stops leading when it could not renew for a while; another replica takes over when it has seen the
-same record for longer than that, each by its own monotonic clock.
-
-A Lease does not fence (a stopped replica may send its request later): it decides which replica tries, and the
-journal's create decides which leads (`config_maps`).
+Each replica uses its own monotonic clock. A Lease does not fence (a paused replica may send its request
+later): it decides which replica tries, and the journal's create decides which leads (`config_maps`).
 """
 
 from __future__ import annotations
@@ -24,18 +21,17 @@ from ebbtide.actors.interfaces import NOTICE, WARNING, Tell
 from ebbtide.events import bounds
 from ebbtide.events.units import span_s
 
-#: client-go's: a record may be taken over after the first, its holder stops leading after the second, and
-#: each asks every third.
+#: client-go's. Another replica takes over an unchanged record after the first, the holder stops leading after
+#: the second without a renewal, each asks every third.
 LEASE_SECONDS, RENEW_SECONDS, RETRY_SECONDS = 15.0, 10.0, 2.0
 JITTER = 0.2
-#: The controller's.
 LEASE = "ebbtide-outage"
-#: Why the leader cannot write: the journal cannot tell it.
+#: Why the leader cannot write its journal.
 NOTE_ANNOTATION = "ebbtide.dev/blocked"
 
 
 class LeaseRecord(msgspec.Struct, frozen=True, rename="camel"):
-    """A Lease's ``spec``. An unchanged one is no sign of its holder."""
+    """A Lease's ``spec``."""
 
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
@@ -57,9 +53,8 @@ class _Lost(Exception):
 
 
 class Leadership:
-    """``identity``: of this process alone. ``note``: the leader's, renewed with the Lease. ``holder``: the
-    leader at the last look. ``on_lease`` gets each Lease that was read. Raises ValueError without an
-    identity.
+    """``identity``: unique to this process. ``note``: the leader's, renewed with the Lease. ``holder``: at
+    the last look. ``on_lease`` gets each Lease. Raises ValueError without an identity.
     """
 
     def __init__(
@@ -81,19 +76,18 @@ class Leadership:
         space = quote(namespace, safe="")
         self._leases_path = f"/apis/coordination.k8s.io/v1/namespaces/{space}/leases"
         self._path = f"{self._leases_path}/{quote(name, safe='')}"
-        #: The object as last seen, for its version; None: read it.
+        #: As last seen, for its version; None: read it.
         self._found: api.JsonObject | None = None
         self._record = LeaseRecord()
         #: When an unchanged record may be overwritten.
         self._free_at = 0.0
-        #: A request of ours may have made us its holder.
+        #: A request may have made us its holder.
         self._tried = False
         self._problem = ""
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
-        """Run ``lead`` while the Lease is ours, until cancelled or until it returns. Its exceptions come in a
-        group. Finally returns the Lease. ``lead`` has to end at once when cancelled: the next leader begins
-        ``LEASE_SECONDS`` less ``RENEW_SECONDS`` later.
+        """Run ``lead`` while the Lease is ours, until it returns. Its exceptions come in a group. It has to
+        end at once when cancelled: the next leader begins ``LEASE_SECONDS`` less ``RENEW_SECONDS`` later.
         """
         try:
             ended = False
@@ -104,7 +98,7 @@ class Leadership:
                 await self.resign()
 
     async def resign(self) -> None:
-        """Remove our name, so that another replica gets the Lease at once."""
+        """Another replica then gets the Lease at once."""
         if not self._tried:
             return
         with trio.move_on_after(bounds.now.resign_seconds), suppress(api.Unanswered, _NotAllowed):
@@ -115,7 +109,7 @@ class Leadership:
         self._tried = False
 
     async def _acquired_at(self) -> float:
-        """When the request that acquired it began."""
+        """Returns when the successful request began."""
         while True:
             began, led = trio.current_time(), self.holder
             try:
@@ -137,8 +131,8 @@ class Leadership:
             await trio.sleep(min(pause, free_in) if free_in > 0 else pause)
 
     async def _hold(self, lead: Callable[[], Awaitable[None]], began: float) -> bool:
-        """Has ``lead`` returned by itself?"""
-        # The deadline counts from the begin of the request, and ends the block whatever a request does.
+        """True: ``lead`` returned."""
+        # The deadline counts from the request's begin, and ends the block whatever a request does.
         ended = False
         with trio.CancelScope(deadline=began + RENEW_SECONDS) as term:
             async with trio.open_nursery() as nursery:
@@ -156,7 +150,7 @@ class Leadership:
             await trio.sleep(self._pause())
             try:
                 began = trio.current_time()
-                # It may be ours with its answer lost: a second try shows that.
+                # An answer may be lost: a second try shows whether it is ours.
                 if await self._renew_once() or await self._renew_once():
                     term.deadline = began + RENEW_SECONDS
                     self._note()
@@ -218,9 +212,9 @@ class Leadership:
         }
 
     async def _swap(self, method: str, path: str, body: api.JsonObject) -> bool:
-        """False: it has changed, and has to be read."""
+        """False: it has changed: read it."""
         self._tried = True
-        # Also without an answer: it may have been carried out.
+        # A request without an answer may have been carried out.
         self._found = None
         answer = await self._ask(method, path, body)
         if answer.ok:
@@ -249,7 +243,7 @@ class Leadership:
         self._on_lease(found)
 
     def _note(self, problem: str = "") -> None:
-        """Once, however long a problem lasts; empty: it is over."""
+        """Logs a problem once; empty: it is over."""
         if problem and problem != self._problem:
             self._tell(WARNING, f"{self._label} cannot be asked for: {problem}")
         elif self._problem and not problem:

@@ -1,7 +1,7 @@
-"""What people ask of the controller: to pause it, and to close an outage.
+"""People's requests to pause the controller, and to close an outage.
 
-An annotation on the controller's Lease: its leader reads that every two seconds, a request may be about a
-Node that is gone, and no kubelet may write it.
+They are an annotation on the controller's Lease: the leader reads it every two seconds, and no kubelet may
+write it. A request may be about a deleted Node.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ WHY_CHARACTERS_MAX = 200
 ALL = ""
 #: In place of a person's name.
 UNREADABLE = "unreadable"
-#: Of pauses in a text.
+#: In one text.
 NAMED_MAX = 3
 
 
 class Request(msgspec.Struct, frozen=True, omit_defaults=True):
-    """``at`` distinguishes it from an earlier one."""
+    """``at`` distinguishes it from earlier ones."""
 
     by: str
     at: str
@@ -40,13 +40,13 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Requests(msgspec.Struct, frozen=True, omit_defaults=True):
-    """By the Node's name."""
+    """By Node."""
 
     pause: dict[str, Request] = {}
     close: dict[str, Request] = {}
 
     def paused(self, node: str) -> str:
-        """By whom; empty: it is not."""
+        """The person; empty: not paused."""
         found = self.pause.get(ALL) or self.pause.get(node)
         return found.by if found is not None else ""
 
@@ -60,7 +60,7 @@ class Requests(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def read_requests(lease: JsonObject) -> Requests:
-    """What cannot be read pauses: a person may have meant to protect a machine."""
+    """An unreadable request pauses: a person may have meant to protect a machine."""
     text = ((lease.get("metadata") or {}).get("annotations") or {}).get(REQUESTS_ANNOTATION) or ""
     try:
         if len(text) > REQUESTS_CHARACTERS_MAX:
@@ -82,7 +82,7 @@ def _is_readable(found: Request) -> bool:
 
 
 class RequestsView:
-    """As the leader last read them. Take ``news`` before the look."""
+    """Take ``news`` before the look."""
 
     def __init__(self) -> None:
         self.now = Requests()
@@ -96,7 +96,7 @@ class RequestsView:
 
 
 class RequestsEdge(Edge):
-    """Made when its settings are read, which have the pause of that moment."""
+    """Make it when the settings are read: they have the pause of that moment."""
 
     def __init__(self, view: RequestsView, node: str) -> None:
         self._view, self._node = view, node

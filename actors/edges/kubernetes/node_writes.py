@@ -1,13 +1,12 @@
-"""What the daemon writes to its Node: taint, ``unschedulable``, conditions, the end of the last boot, and the
+"""The daemon's writes to its Node: taint, ``unschedulable``, conditions, the end of the last boot, and the
 safe-to-detach certificate.
 
-A note on the Node lists our changes, in the same request, so exactly these are taken back after any crash or
-reboot.
+A note on the Node, in the same request, lists our changes: only these are taken back.
 
 The Node ends as ordered last. The server may carry out a sent request later. So a later order takes over at
 once from one that waits or reads, but lets a write end first, and each write names the version that it was
-made from. After an unanswered write a Node that needs no change is written once more (`fence_patch`): the
-server then refuses the late request.
+made from. After an unanswered write even an unchanged Node is written once more (`fence_patch`): the server
+then refuses the late request.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ CONDITION_REASON, CONDITION_MESSAGE = "NodeShutdown", "node is shutting down"
 NOTE_CHARACTERS_MAX = 2**16
 
 NoteT = TypeVar("NoteT", bound=msgspec.Struct)
-#: The journal's id, and the trace of its last shutdown before this boot, if any.
+#: The journal's id, and its last shutdown's trace before this boot.
 JournalLink = Callable[[], tuple[str, str]]
 
 
@@ -51,7 +50,7 @@ def no_link() -> tuple[str, str]:
 
 
 class ChangedNote(msgspec.Struct, omit_defaults=True):
-    """``conditions``: by type, the former condition; None where there was none."""
+    """``conditions``: the former ones by type; None: there was none."""
 
     taint: bool = False
     unschedulable: bool = False
@@ -64,7 +63,7 @@ class ChangedNote(msgspec.Struct, omit_defaults=True):
 def read_annotation(
     node: api.ApiNode, name: str, kind: type[NoteT], characters_max: int = NOTE_CHARACTERS_MAX
 ) -> NoteT | None:
-    """None: there is none, or it is spoilt."""
+    """None also for a spoilt one."""
     text = node.metadata.annotations.get(name, "")
     try:
         return msgspec.json.decode(text, type=kind) if len(text) <= characters_max else None
@@ -89,7 +88,7 @@ def _noted_patch(node: api.ApiNode, changed: ChangedNote, **fields: api.JsonObje
 
 
 def cordon_patch(node: api.ApiNode, *, taint: bool) -> api.JsonObject | None:
-    """None if the Node is both."""
+    """None: no change needed."""
     changed, spec = read_note(node), api.JsonObject()
     if taint and not is_tainted(node):
         spec["taints"] = [*node.spec.taints, TAINT]
@@ -101,7 +100,7 @@ def cordon_patch(node: api.ApiNode, *, taint: bool) -> api.JsonObject | None:
 
 
 def uncordon_patch(node: api.ApiNode) -> api.JsonObject | None:
-    """The taint's key is ours alone."""
+    """All taints with our key are ours."""
     changed, spec = read_note(node), api.JsonObject()
     if is_tainted(node):
         spec["taints"] = [taint for taint in node.spec.taints if taint.get("key") != TAINT_KEY] or None
@@ -116,14 +115,12 @@ def uncordon_patch(node: api.ApiNode) -> api.JsonObject | None:
 def conditions_patch(
     node: api.ApiNode, kinds: tuple[str, ...], ready: api.JsonObject | None
 ) -> api.JsonObject | None:
-    """Our conditions True, our former ones False, and ``ready``. Conditions that another component holds at
-    True stay.
-    """
+    """Our conditions True, our former ones False, and ``ready``. Another component's True stays."""
     changed, now = read_note(node), node.status.conditions
     found = {kind: api.find_condition(now, kind) for kind in kinds}
     others = [k for k, each in found.items() if each and each.get("status") == "True" and not _is_ours(each)]
     kinds = tuple(kind for kind in kinds if kind in changed.conditions or kind not in others)
-    # A condition of ours without a note has no known former one.
+    # Of our condition without a note the former one is unknown.
     former = {kind: None if _is_ours(found[kind]) else found[kind] for kind in kinds}
     changed.conditions = {**former, **changed.conditions}
     wanted = {kind: "True" if kind in kinds else "False" for kind in changed.conditions}
@@ -143,7 +140,7 @@ def conditions_patch(
 
 
 def restore_conditions_patch(node: api.ApiNode) -> api.JsonObject | None:
-    """Each condition as before, unless another component has written it since."""
+    """Restores conditions that no other component has written since."""
     changed, now = read_note(node), node.status.conditions
     if not changed.conditions:
         return None
@@ -161,13 +158,13 @@ def certificate_patch(node: api.ApiNode, text: str) -> api.JsonObject:
 
 
 def fence_patch(node: api.ApiNode, note: str = CHANGED_ANNOTATION) -> api.JsonObject:
-    """Changes only the Node's version: adds a space to the note, or removes it."""
+    """Changes only the Node's version: adds a space to the note or removes it."""
     text = node.metadata.annotations.get(note, EMPTY_NOTE)
     return _annotations_patch(node, {note: text.rstrip() if text != text.rstrip() else f"{text} "})
 
 
 def tidy_patch(node: api.ApiNode) -> api.JsonObject | None:
-    """Remove the certificate, since volumes are in use again, and a fence's note."""
+    """Remove the certificate (volumes are in use again) and a fence's note."""
     annotations = node.metadata.annotations
     gone = {CERTIFICATE_ANNOTATION: None} if CERTIFICATE_ANNOTATION in annotations else {}
     if annotations.get(CHANGED_ANNOTATION, "").strip() == EMPTY_NOTE:
@@ -189,25 +186,25 @@ def _is_set(conditions: list[api.JsonObject], kind: str, status: str, reason: st
 
 
 class NodePatch(NamedTuple):
-    """``change`` makes the body; None: no change needed. ``part``: the path below the Node."""
+    """``change`` returns None without a need. ``part``: the path below the Node."""
 
     change: Callable[[api.ApiNode], api.JsonObject | None]
     part: str = ""
 
 
 class NodeHold:
-    """One order's time with the Node, and its caller: a write ends before another order takes over."""
+    """One order's turn. A write ends before another order takes over."""
 
     def __init__(self, writer: NodeWriter, caller: api.ApiCaller, kind: str) -> None:
         self.kind = kind
-        #: Of its turn, and of the wait before.
+        #: The turn's, and the wait's before.
         self.scope, self.waiting = trio.CancelScope(), trio.CancelScope()
         self.over = trio.Event()
         self._writer, self._caller = writer, caller
         self._is_writing = self._is_unwanted = False
 
     def give_up(self) -> None:
-        """At once, or when the write under way has ended."""
+        """At once, or after an open write."""
         self._is_unwanted = True
         self.waiting.cancel()
         if not self._is_writing:
@@ -227,7 +224,7 @@ class NodeHold:
             self._is_writing = False
             if self._is_unwanted:
                 self.scope.cancel()
-        # A taken write makes all writes from the same or an older version fail; so does a changed Node.
+        # After a taken write, and on a changed Node, all writes from the same or an older version fail.
         is_over = answer.ok or (answer.code == api.HTTP_CONFLICT and MODIFIED_TEXT in answer.body)
         writer.in_doubt = not is_over and (before or api.is_doubtful(answer))
         return answer
@@ -244,14 +241,14 @@ class NodeWriter:
 
     @asynccontextmanager
     async def hold(self, kind: str, overtakes: tuple[str, ...]) -> AsyncIterator[NodeHold]:
-        """Hold the Node for the block, after the holders that this overtakes. Overtaken, it is cancelled."""
+        """Begins after the holders that it overtakes. A later order that overtakes it cancels it."""
         earlier = [each for each in self._holds if each.kind in overtakes]
         for each in earlier:
             each.give_up()
         mine = NodeHold(self, self._caller, kind)
         self._holds.append(mine)
         try:
-            # Overtaken here, the block is cancelled at its begin.
+            # If overtaken here, the block is cancelled at its begin.
             with mine.waiting:
                 for each in earlier:
                     await each.over.wait()
@@ -262,7 +259,7 @@ class NodeWriter:
             mine.over.set()
 
     async def change(self, call: api.ApiCall, patch: NodePatch) -> str:
-        """Read, change, and write unless another component wrote in between. Returns why it failed."""
+        """Again if another component wrote in between. Returns why it failed."""
         while True:
             read = await call.until_answered("GET", self._path)
             if not read.ok:
@@ -272,7 +269,7 @@ class NodeWriter:
             except (ValueError, RecursionError) as error:
                 return f"the node cannot be read: {error}"
             body = patch.change(node)
-            # While an earlier write is in doubt, the fence makes a new version, so that write fails.
+            # If an earlier write is in doubt, the fence's new version makes it fail.
             if body is None and not self.in_doubt:
                 return ""
             body = body or fence_patch(node, self._note)
@@ -285,7 +282,7 @@ class NodeWriter:
 # A newer announcement overtakes an older one, and a restore also overtakes the certificate.
 
 ANNOUNCE_SECONDS_MAX = 60.0
-#: After a cancel or a boot, when the API server may come late.
+#: The API server may come late.
 RESTORE_SECONDS_MAX = 24 * 3600.0
 RESTORE_AGAIN_SECONDS = 5.0
 LAST_BOOT_SECONDS_MAX = 3600.0
@@ -309,7 +306,7 @@ class NodeEffects:
         self._told: set[str] = set()
 
     async def wait_tainted(self) -> None:
-        """Until the node is tainted or cannot be; bounded."""
+        """Until the node is tainted or cannot be."""
         with trio.move_on_after(bounds.now.taint_seconds):
             await self._tainted.wait()
 
@@ -352,7 +349,7 @@ class NodeEffects:
         return Ending("failed", found) if found else Ending()
 
     async def publish_certificate(self, order: PublishCertificate, outlet: Outlet) -> Ending:
-        """A later certificate overtakes this one, and so does a restore."""
+        """A later certificate or a restore overtakes this one."""
         text = certificate_text(order, BOOT_ID_FILE.read_text().strip())
         patch = NodePatch(lambda node: certificate_patch(node, text))
         until = trio.current_time() + bounds.now.publish_seconds
@@ -366,7 +363,7 @@ class NodeEffects:
         return Ending("cancelled", "a later change of the Node replaces this one")
 
     async def publish_last_boot(self, order: PublishLastBoot, outlet: Outlet) -> Ending:
-        """Only a later one overtakes it. One without a boot removes the annotation."""
+        """Only a later one overtakes it. Without a ``boot_id`` it removes the annotation."""
         text = (
             last_boot_text(order, BOOT_ID_FILE.read_text().strip(), *self._link()) if order.boot_id else None
         )
@@ -390,7 +387,7 @@ class NodeEffects:
         seconds_max: float,
         again_seconds: float = RESTORE_AGAIN_SECONDS,
     ) -> Ending:
-        """Try all patches until they succeed: an unrestored node would stay empty."""
+        """Repeats all patches: an unrestored node would stay empty."""
         until, is_told = trio.current_time() + seconds_max, False
         while True:
             call = api.ApiCall(hold, bounds.now.api_unhurried_seconds, self._context(order.key))
@@ -419,7 +416,7 @@ HexId = Annotated[str, msgspec.Meta(pattern=r"^([0-9a-f]{32})?\Z")]
 
 
 class LastBootNote(msgspec.Struct, rename="camel", omit_defaults=True):
-    """``boot_id``: of the boot that ended; ``said_by``: of the writer. ``alive_at``: RFC 3339."""
+    """``boot_id``: the boot that ended; ``said_by``: the writer's. ``alive_at``: RFC 3339."""
 
     boot_id: BootId
     said_by: BootId
@@ -447,8 +444,8 @@ def last_boot_text(order: PublishLastBoot, boot_id: str, journal: str, trace: st
 
 
 class CertificateNote(msgspec.Struct, rename={"boot_id": "bootId"}, omit_defaults=True):
-    """Void for another boot. The obstacles: ``running`` pods, ``mounted`` volumes, ``restarts``; ``more``:
-    the number without a name.
+    """Void for another boot. Obstacles: ``running`` pods, ``mounted`` volumes, ``restarts``; ``more``: the
+    number without a name.
     """
 
     safe: bool | None = None
