@@ -1,7 +1,7 @@
 """Sources of proof in the cluster itself: statements on the Node, and the node's kubelet.
 
-A statement becomes a fact when it appears (`StatementsEdge`), and at each reading of the sources
-(`StatementSource`): the write that may follow notices a statement that was removed meanwhile.
+A statement becomes a fact when it appears (`StatementsEdge`), and at each reading (`StatementSource`), which
+notices a removed one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from ebbtide.events.outage_events import EvidenceRead, Source
 NOT_SAFE = "pods or mounts were left when it was written"
 OTHER_NODE, OTHER_BOOT = "it is about another Node of that name", "it is about another boot"
 TAKEN_BACK, OVER = "it was taken back", "its time is over"
-#: By default.
 ALIVE_SECONDS = 3600
 #: The core believes a contradiction for ten minutes.
 AGAIN_SECONDS = 300.0
@@ -33,14 +32,14 @@ def _ends_at(said: Declared, observed: ObservedNode) -> float:
     return observed.alive_since + (said.seconds or ALIVE_SECONDS)
 
 
-#: A contradiction first, or a proof would be accepted and voided at once.
+#: A contradiction first: else a proof would be accepted and voided at once.
 STATED: tuple[Source, ...] = ("peer", "cloud-taint", "certificate", "declared")
-#: Read whatever the pool believes: they can only delay the cure.
+#: Read whatever the pool believes: a contradiction only delays the cure.
 CONTRADICT: tuple[Source, ...] = ("peer",)
 
 
 class StatementSource:
-    """``name``: the person who made it."""
+    """``name``: the person."""
 
     def __init__(self, source: Source, view: ClusterView, node: str, node_uid: str) -> None:
         self.source = source
@@ -75,7 +74,7 @@ class StatementSource:
                 return Said("unknown", error=said.problem)
             return Said("off", "nodeUID", said.node_uid, said.boot_id, said.mark, said.seconds, said.at)
         if source == "peer" and (said := node.alive) is not None:
-            # It can only contradict. ``off`` only ends the contradiction.
+            # ``off`` only ends the contradiction.
             if said.problem or said.node_uid != node.uid:
                 return Said("unknown", error=said.problem or OTHER_NODE)
             if said.boot_id not in ("", node.boot_id):
@@ -132,18 +131,17 @@ _COMMON_NAME = re.compile(rb"\x06\x03\x55\x04\x03[\x0c\x13](.)", re.DOTALL)
 
 
 def certified_nodes(der: bytes) -> set[str]:
-    """A kubelet's own certificate has the name ``NODE@TIME``, one from the API ``system:node:NODE``."""
+    """A self-signed certificate has the name ``NODE@TIME``, one from the API ``system:node:NODE``."""
     names = [der[at.end() :][: at[1][0]].decode(errors="replace") for at in _COMMON_NAME.finditer(der)]
     return {each.removeprefix("system:node:").partition("@")[0] for each in names}
 
 
 class KubeletSource:
-    """A kubelet that answers can only contradict a proof. Silence is no proof: a firewall may refuse for a
-    machine that is off.
+    """A kubelet that answers can only contradict a proof. Silence is no proof.
 
-    A TLS handshake with its port is enough and needs no rights. The certificate is not verified: a false
-    answer only delays the cure. Any kubelet may list this Node's address as its own, so an answer there
-    counts unless the certificate names only such another Node (an authority's name may be a Node's).
+    A TLS handshake is enough and needs no rights. The certificate is not verified: a false answer only delays
+    the cure. Any kubelet may list this Node's address as its own, so an answer there counts unless the
+    certificate names only such another Node (an authority's name may be a Node's).
     """
 
     source: Source = "kubelet"

@@ -1,7 +1,7 @@
 """EC2: the API reports the state of a node's instance, found by the Node's providerID.
 
-Readings that begin at the same moment share one request. Requests are signed here (AWS Signature Version 4),
-because the vendor's library conflicts with the API server's client.
+Requests are signed here (AWS Signature Version 4): the vendor's library conflicts with the API server's
+client.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _PROVIDER_ID = re.compile(r"aws://[^/]*/(?P<zone>[a-z0-9-]*)/(?P<id>i-[0-9a-f]{8
 #: A hibernated instance is "stopped", and returns with all its processes under the same boot id: "on".
 _VERDICTS: dict[str, Verdict] = {"stopped": "off", "terminated": "off", "running": "on", "pending": "on"}
 _BETWEEN = ("stopping", "shutting-down")
-#: An error code of AWS. Other texts go on no record.
+#: An AWS error code. Other texts go on no record.
 _CODE = re.compile("[A-Z][A-Za-z]{1,60}")
 _HIBERNATES = "Hibernate"
 
@@ -58,8 +58,6 @@ class Keys(NamedTuple):
 
 
 class _PodKeys(msgspec.Struct, rename="pascal"):
-    """EKS' agent for pod identities."""
-
     access_key_id: str
     secret_access_key: str
     token: str
@@ -67,8 +65,8 @@ class _PodKeys(msgspec.Struct, rename="pascal"):
 
 
 class Credentials:
-    """The first that exists: the configured file; the environment's keys; the service account's token with
-    its role (IRSA); EKS' agent for pod identities. Never the instance's profile: it is the machine's.
+    """The first that exists: the configured file; the environment's keys; the service account's role (IRSA);
+    EKS' agent for pod identities. Never the instance's profile: it is the machine's.
     """
 
     def __init__(
@@ -102,7 +100,7 @@ class Credentials:
         return self._kept
 
     def _read_file(self, path: Path) -> Keys:
-        """Each time, because the file may be renewed."""
+        """Each time: the file may be renewed."""
         parser = configparser.RawConfigParser(strict=False)
         try:
             parser.read_string(_text_of(path))
@@ -180,7 +178,7 @@ def _service(url: str, certificate: str | None = None) -> Service:
 def signed(
     service: str, region: str, keys: Keys, authority: str, body: bytes, now: datetime
 ) -> tuple[tuple[str, str], ...]:
-    """Of a POST of a form to ``/``."""
+    """The headers for a POST of a form to ``/``."""
     stamp = now.strftime("%Y%m%dT%H%M%SZ")
     headers = {"content-type": FORM[0][1], "host": authority, "x-amz-date": stamp}
     if keys.token:
@@ -202,7 +200,7 @@ def signed(
 def _element(answer: Answer) -> ElementTree.Element:
     """Raises Unread, which quotes only an error's code."""
     try:
-        # Entities in a document type could grow without an end. A text, because bytes may be of any encoding.
+        # Entities in a document type could grow without an end. Decode first: bytes may have any encoding.
         text = answer.body.decode()
         if "<!DOCTYPE" in text:
             raise Unread(NO_USE)
@@ -228,7 +226,7 @@ class Instance(NamedTuple):
 
 
 def parse_provider_id(provider_id: str) -> tuple[str, str] | None:
-    """Zone and instance; None: not EC2's."""
+    """Zone and instance, or None."""
     found = _PROVIDER_ID.fullmatch(provider_id)
     return (found["zone"], found["id"]) if found is not None else None
 
@@ -242,7 +240,7 @@ def judge(instance: Instance) -> tuple[Verdict, str]:
 
 
 class Ec2:
-    """``endpoint`` replaces AWS' own; ``certificate``: a PEM file of its authorities."""
+    """``certificate``: a PEM file of the endpoint's authorities."""
 
     def __init__(
         self,
@@ -262,7 +260,7 @@ class Ec2:
         return (await self._gathering.about(instance_id)).get(instance_id)
 
     async def _describe(self, ids: list[str]) -> dict[str, Instance]:
-        # A filter, because one missing instance would fail a request by names.
+        # A filter: one missing instance would fail a request by names.
         fields = {"Action": "DescribeInstances", "Version": EC2_VERSION, "Filter.1.Name": "instance-id"}
         fields |= {f"Filter.1.Value.{number}": each for number, each in enumerate(ids, 1)}
         body, keys = urlencode(fields).encode(), await self._credentials.current()
@@ -297,7 +295,7 @@ class Ec2Source:
         if instance is None:
             return Said("unknown", error=NO_SUCH)
         verdict, error = judge(instance)
-        # The Node's own spelling if the zone is right, so that the two compare equal.
+        # The Node's own spelling if the zone is right: the two have to compare equal.
         is_same = zone in ("", instance.zone)
         identity = machine.provider_id if is_same else f"aws:///{instance.zone}/{instance_id}"
         return Said(verdict, "providerID", identity, error=error)

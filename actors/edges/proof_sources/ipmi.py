@@ -1,8 +1,7 @@
 """IPMI v2.0 over lanplus: a management controller reports a machine's power, or switches it off.
 
-One `ipmitool` session reads the system's GUID and the chassis' power, so both come from the same controller.
-Vendors store a GUID's bytes in three orders: the order is configured, never guessed; an error names the order
-that would fit.
+One `ipmitool` session reads GUID and power, so both come from the same controller. Vendors store a GUID's
+bytes in three orders: the order is configured, never guessed.
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ from ebbtide.events.units import size_text
 PORT = 623
 #: IPMI v2.0's limit.
 PASSWORD_BYTES_MAX = 20
-#: Both authenticate both sides and encrypt: 17 with SHA-256, 3 with SHA-1 for older controllers.
+#: 17 with SHA-256, 3 with SHA-1 for older controllers. Both encrypt, and authenticate both sides.
 CipherSuite = Literal[3, 17]
 Privilege = Literal["user", "operator", "administrator"]
 #: smbios: the first three fields little-endian; rfc: as written (RFC 9562); ipmi: from the last byte to the
 #: first.
 GuidOrder = Literal["smbios", "rfc", "ipmi"]
-#: A session has eleven answers, and slow controllers take 4 s for each. A silent one takes 22 s in all.
+#: A session has eleven answers, for which slow controllers take 4 s each. A silent one takes 22 s.
 RETRY_SECONDS, RETRIES = 5, 2
 
-#: Get System GUID. The output of ``mc guid`` differs between versions of ipmitool.
+#: Get System GUID: the output of ``mc guid`` differs by version.
 GUID_COMMAND = "raw 0x06 0x37"
 POWER_COMMAND = "chassis power status"
 POWER_OFF_COMMAND = "chassis power off"
@@ -128,7 +127,7 @@ class Ipmi:
                 capture_stdout=True,
                 capture_stderr=True,
                 check=False,
-                # English messages, and none of our own environment.
+                # For English messages.
                 env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"},
                 deliver_cancel=_kill,
             )

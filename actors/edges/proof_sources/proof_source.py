@@ -1,7 +1,4 @@
-"""What sources of proof share, and the edges of one node that read them and switch its machine off.
-
-The ProofActor decides what a report proves.
-"""
+"""Common parts of all sources of proof, and one node's edges that read them and switch its machine off."""
 
 from __future__ import annotations
 
@@ -20,12 +17,12 @@ from ebbtide.events.outage_events import EvidenceRead, IdentityKind, PowerOff, R
 from ebbtide.events.units import size_text, span_s
 
 SECRET_BYTES_MAX = 4 * 1024
-#: uuid: by the Node's systemUUID. name: the configuration names the system of each node.
+#: uuid: by the Node's systemUUID. name: by the configuration.
 Identify = Literal["uuid", "name"]
 
 
 class Machine(NamedTuple):
-    """As its Node describes it; UUIDs in lower case."""
+    """As in its Node; UUIDs in lower case."""
 
     node: str
     node_uid: str
@@ -35,7 +32,7 @@ class Machine(NamedTuple):
 
 
 class Said(NamedTuple):
-    """The fields of `EvidenceRead`. ``error``: why the verdict is ``unknown``, without a quotation."""
+    """See `EvidenceRead`. ``error``: why the verdict is ``unknown``; it quotes no secret."""
 
     verdict: Verdict
     identity_kind: IdentityKind = "none"
@@ -62,15 +59,11 @@ class ProofSource(Protocol):
     def name(self) -> str: ...
 
     async def read(self, machine: Machine) -> Said | None:
-        """None: no statement about this machine. Raises OSError and ValueError, whose texts hold no
-        secret.
-        """
+        """None: no statement. Raises OSError and ValueError; their texts hold no secret."""
 
 
 @runtime_checkable
 class PowerSwitch(Protocol):
-    """A source that can also switch the machine off."""
-
     @property
     def source(self) -> Source: ...
 
@@ -78,14 +71,14 @@ class PowerSwitch(Protocol):
     def name(self) -> str: ...
 
     async def power_off(self, system_uuid: str) -> None:
-        """Returns when the controller took the command, or the machine was off. Never switches a machine with
-        another UUID off, and without one only a system that the configuration names for this node. Raises
+        """Returns when the controller took the command, or the machine was off. Never switches off a machine
+        with another UUID; without a UUID only a system that the configuration names for this node. Raises
         Unread and RequestFailed.
         """
 
 
 async def read_secret(path: Path) -> str:
-    """Each time, because Secrets are renewed. Raises Unread, without a quotation."""
+    """Read it each time: Secrets are renewed. Raises Unread."""
     try:
         data = await trio.to_thread.run_sync(read_file, path, SECRET_BYTES_MAX, abandon_on_cancel=True)
         text = data.decode().removesuffix("\n").removesuffix("\r")
@@ -114,8 +107,8 @@ class _Batch(Generic[AnswerT]):
 
 
 class Gathering(Generic[AnswerT]):
-    """Asks about many nodes in one request of at most ``most``. ``ask`` may raise OSError and ValueError. A
-    request begins after all readings that share it. ``every_seconds``: the least time between two.
+    """One request for at most ``most`` nodes. ``ask`` may raise OSError and ValueError. ``every_seconds``:
+    the least time between two requests.
     """
 
     def __init__(
@@ -126,7 +119,7 @@ class Gathering(Generic[AnswerT]):
         self._next_at = -math.inf
 
     async def about(self, wanted: str) -> AnswerT:
-        """About all nodes. The first caller asks; if it is cancelled, the others fail. Raises Unread."""
+        """The first caller asks for all; if it is cancelled, the others fail. Raises Unread."""
         batch = self._open
         if batch is not None and len(batch.wanted) < self._most:
             batch.wanted.append(wanted)
@@ -162,7 +155,7 @@ NO_CONTROLLER = "no management controller is configured for this node"
 
 
 async def reading(source: ProofSource, machine: Machine) -> Said | None:
-    """With the error, and within the source's time."""
+    """Within the source's time; does not raise OSError and ValueError."""
     seconds = bounds.now.source_ipmi_seconds if source.source == "ipmi" else bounds.now.source_seconds
     try:
         with trio.fail_after(seconds):
@@ -174,7 +167,7 @@ async def reading(source: ProofSource, machine: Machine) -> Said | None:
 
 
 class SourcesEdge(Edge):
-    """``machine`` None: the Node is not known, and no source is asked."""
+    """``machine`` None: the Node is not known."""
 
     def __init__(
         self, sources: Sequence[ProofSource], machine: Callable[[], Machine | None], clock: Clock
@@ -198,13 +191,13 @@ class SourcesEdge(Edge):
             await outlet.put(fact)
 
 
-#: Says why the order must not be carried out; None: it may be.
+#: Why the order must not be carried out; None: it may.
 Check = Callable[[PowerOff, Outlet], Awaitable[Ending | None]]
 
 
 class PowerEdge(Edge):
-    """Asks the ``switches`` in order until one takes the command. Node and lease are read again before each:
-    a machine that gave a sign of life stays on.
+    """Until one of the ``switches`` takes the command. Node and lease are read again before each: a machine
+    that gave a sign of life stays on.
     """
 
     def __init__(self, switches: Sequence[PowerSwitch], check: Check) -> None:
@@ -217,7 +210,7 @@ class PowerEdge(Edge):
             if (refused := await self._check(order, outlet)) is not None:
                 if not failed:
                     return refused
-                # An earlier switch may have worked although it failed.
+                # A failed switch may have worked.
                 failed.append(refused.reason)
                 break
             try:

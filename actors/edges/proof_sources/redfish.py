@@ -1,9 +1,7 @@
 """Redfish: a management controller reports a machine's power, or switches it off.
 
-The system is configured by its path, or found by its UUID, which each reading checks. Only a `PowerState` of
-exactly ``Off`` or ``On`` counts.
-
-Firmware may write the UUID's first three fields in another byte order, which counts only if it is configured.
+The system is configured by its path, or found by its UUID, which each reading checks. Firmware may write the
+UUID's first three fields in another byte order, which counts only if it is configured.
 """
 
 from __future__ import annotations
@@ -28,17 +26,17 @@ RESET = "#ComputerSystem.Reset"
 FORCE_OFF = "ForceOff"
 #: A search takes a request a system, all within one reading.
 SYSTEMS_MAX = 32
-#: Systems read at once: a controller that takes 4 s an answer is searched within one reading.
+#: A controller that takes 4 s an answer is then searched within one reading.
 TOGETHER_MAX = 8
-#: Controllers lock an account, or an address, after a few refused passwords within a minute.
+#: Controllers lock an account or an address after a few refused passwords within a minute.
 REFUSED_AGAIN_SECONDS = 60.0
 
-#: The Node's text, or the first three fields' bytes turned.
+#: Like the Node's, or the first three fields' bytes turned.
 UuidOrder = Literal["as-written", "swapped"]
 VERDICTS: dict[str, Verdict] = {"On": "on", "Off": "off"}
 BETWEEN = ("PoweringOn", "PoweringOff", "Paused")
 UUID_TEXT = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
-#: A resource's path on the same server.
+#: On the same server.
 PATH = re.compile("/[!-~]*")
 
 T = TypeVar("T")
@@ -69,7 +67,7 @@ class _System(msgspec.Struct, rename="pascal"):
 
 
 def system_path(system: str) -> str:
-    """Of a path or an id; empty: found by UUID."""
+    """``system``: a path or an id; empty: found by UUID."""
     return system if not system or system.startswith("/") else f"{SYSTEMS}/{quote(system, safe='')}"
 
 
@@ -143,7 +141,7 @@ class Redfish:
 
         async def look(path: str) -> None:
             nonlocal unread
-            # An empty slot, or a machine that does not answer, hides no other machine.
+            # An empty slot hides no other machine.
             try:
                 async with together:
                     system = await self._get(path, _System)
@@ -170,9 +168,7 @@ class Redfish:
         return "systemUUID" if identity else "none", identity
 
     def _identity(self, system: _System, system_uuid: str) -> str:
-        """In the Node's byte order; empty: the system has none. Raises Unread if only the order that is not
-        configured fits.
-        """
+        """In the Node's byte order; empty: it has no UUID. Raises Unread if only the other order fits."""
         written = (system.uuid or "").lower()
         if not UUID_TEXT.fullmatch(written):
             return ""

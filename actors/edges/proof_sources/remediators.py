@@ -1,13 +1,11 @@
 """Other remediators: medik8s' Fence Agents Remediation and Self Node Remediation, and Cluster API.
 
-medik8s' remediators keep one object a node. FAR reports that its fence agent succeeded: the machine was
-switched off, or off and on again. SNR reports that its watchdog's time is over. Cluster API counts for one
-thing: the infrastructure object of the node's Machine was deleted, which its provider allows when the machine
-is gone.
+FAR reports that its fence agent succeeded: the machine was switched off, or off and on again. SNR reports
+that its watchdog's time is over. From Cluster API one report counts: the infrastructure object of the node's
+Machine was deleted, which its provider allows when the machine is gone.
 
 None names the boot, an object may be older than the outage, and a person can remove a finalizer while the
-machine runs. So a report counts only if it appeared after the node's last sign of life while this process
-watched.
+machine runs. So a report counts only if this process saw it appear after the node's last sign of life.
 """
 
 from __future__ import annotations
@@ -26,17 +24,16 @@ from ebbtide.actors.edges.proof_sources.proof_source import Gathering, Machine, 
 from ebbtide.events import bounds
 from ebbtide.events.outage_events import IdentityKind, Source
 
-#: Set when the object has another name than its node.
+#: For an object with another name than its node.
 NODE_NAME_ANNOTATION = "remediation.medik8s.io/node-name"
 OBJECTS_MAX = 1000
 NODES_MAX = 5000
 
 #: Nodes share a list.
 LIST_EVERY_SECONDS = 1.0
-#: A fifth of the controller's own rate: of a hundred nodes each is read every 25 s, and a proof counts for 60
-#: s.
+#: A fifth of the controller's rate: each of a hundred nodes is read every 25 s, and a proof counts for 60 s.
 MACHINES_PER_SECOND = 4
-#: So that a few nodes are read at each of their readings.
+#: A few nodes are then read at each reading.
 TURNS_AHEAD_SECONDS = 5.0
 NOT_INSTALLED_SECONDS = 60.0
 
@@ -46,7 +43,7 @@ EARLIER = "it reported this before we began to watch: it may be about an earlier
 
 
 class Remediation(NamedTuple):
-    """``done``: fenced, or gone. Without an identity it is about the Node of its name."""
+    """``done``: fenced, or gone. Without an identity it is about the Node ``node``."""
 
     uid: str
     node: str
@@ -61,7 +58,7 @@ class Remediator(Protocol):
     def name(self) -> str: ...
 
     async def of(self, node: str) -> list[Remediation] | None:
-        """None: no statement about this node now. Raises Unread."""
+        """None: no statement now. Raises Unread."""
 
 
 class _Spec(msgspec.Struct):
@@ -76,8 +73,6 @@ class _Status(msgspec.Struct, rename="camel"):
 
 
 class _Object(msgspec.Struct):
-    """A remediator's object, or a Machine."""
-
     metadata: api_calls.ObjectMeta
     spec: _Spec = msgspec.field(default_factory=_Spec)
     status: _Status = msgspec.field(default_factory=_Status)
@@ -92,7 +87,7 @@ def _fenced(status: _Status) -> bool:
     return found is not None and found.get("status") == "True"
 
 
-#: The path of the objects, and whether one reports that it is done.
+#: The objects' path, and: is it done?
 KINDS: dict[str, tuple[str, Callable[[_Status], bool]]] = {
     "fence-agents-remediation": (
         "/apis/fence-agents-remediation.medik8s.io/v1alpha1/fenceagentsremediations",
@@ -110,7 +105,7 @@ class _Details(msgspec.Struct):
 
 
 class _Refusal(msgspec.Struct):
-    """It names a missing object, but not one of a missing kind."""
+    """It names a missing object, but no missing kind."""
 
     details: _Details = msgspec.field(default_factory=_Details)
 
@@ -171,8 +166,7 @@ class Remediations:
 
 CLUSTER_API = "cluster-api"
 MACHINES = "/apis/cluster.x-k8s.io/v1beta2"
-#: Of core/v1beta2. A provider's `Deleted` in the same condition does not count: some write it while the
-#: machine runs.
+#: core/v1beta2. A provider's `Deleted` does not count: some write it while the machine runs.
 OBJECT_DELETED = "ObjectDeleted"
 NOTED = "the Machine in the Node's annotations"
 OTHER_PROVIDER_ID = f"{NOTED} has another providerID"
@@ -180,7 +174,7 @@ ELSEWHERE = f"{NOTED} is not here: this cluster has no Cluster API of 1.11 or ne
 
 
 class Machines:
-    """Cluster API's, here or in the management cluster, which has the Machines of all its clusters."""
+    """Cluster API's, here or in the management cluster."""
 
     name = CLUSTER_API
 
@@ -215,7 +209,7 @@ class Machines:
         return [said]
 
     def _is_turn(self, node: str) -> bool:
-        """`MACHINES_PER_SECOND` in all. A node's turn comes after the turns of all others."""
+        """A node's turn comes after the turns of all others."""
         now = trio.current_time()
         if node not in self._turns:
             self._turns[node] = self._following(now)
@@ -230,20 +224,18 @@ class Machines:
 
 
 class RemediatorSource:
-    """``name``: the remediator's."""
-
     source: Source = "remediator"
 
     def __init__(self, remediations: Remediator, view: ClusterView, node: str) -> None:
         self._remediations, self._view, self._node = remediations, view, node
         self.name = remediations.name
-        #: The node's last sign of life, and the remediations already done when it was seen, by UID.
+        #: The node's last sign of life, and the remediations (UIDs) already done then.
         self._since: tuple[str, ...] = ()
         self._earlier: frozenset[str] = frozenset()
 
     async def read(self, machine: Machine) -> Said | None:
         """None: no object for this node. Raises Unread."""
-        # Read first: a sign of life during the request restarts the watch at the next reading.
+        # Before the request: a sign of life during it counts at the next reading.
         observed = self._view.of(self._node)
         lease = observed.lease.mark if observed.lease is not None else ""
         status = observed.node.status_mark if observed.node is not None else ""
