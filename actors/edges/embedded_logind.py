@@ -1,6 +1,4 @@
-"""logind on a laptop: the real one's orders and facts (`actors.simulated_logind`), without bus, root, or a
-power-off.
-"""
+"""logind on a laptop (`actors.simulated_logind`): without bus, root, or a power-off."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ HOLDER = 1
 
 
 class NurseryTimer:
-    """`actors.simulated_logind.Timer` with waits as tasks of a nursery."""
+    """`actors.simulated_logind.Timer` in a nursery."""
 
     def __init__(self, nursery: trio.Nursery, now_ns: Callable[[], int]) -> None:
         self._nursery, self._now_ns = nursery, now_ns
@@ -56,7 +54,7 @@ class EmbeddedLogindEdge(Edge):
 
     def __init__(self, grant_seconds: int = GRANT_SECONDS_DEFAULT) -> None:
         self._commands, self._inbox = trio.open_memory_channel[ShutdownKind | None](1)
-        # In their order: the machine is never down before the signal is admitted.
+        # One queue: the machine is never down before the signal is admitted.
         self._events, self._outbox = trio.open_memory_channel[PrepareForShutdown | Down](math.inf)
         self._timer: NurseryTimer | None = None
         self._logind = SimulatedLogind(
@@ -67,7 +65,7 @@ class EmbeddedLogindEdge(Edge):
         )
         self._logind.owner = EMBEDDED_OWNER
         self._logind.subscribers[HOLDER] = self._hear
-        #: Set when the machine would go down; `down` then says how.
+        #: Set when the machine would go down; see `down`.
         self.released = trio.Event()
         self.down: Down | None = None
         self.effects: Mapping[type[Order], Effect] = {
@@ -83,11 +81,11 @@ class EmbeddedLogindEdge(Edge):
         return HOLDER in self._logind.holders
 
     async def begin(self, kind: ShutdownKind = "poweroff") -> None:
-        """Ask for a shutdown, as ``systemctl KIND`` does. A second one does not begin while one runs."""
+        """As ``systemctl KIND``. No second one begins while one runs."""
         await self._commands.send(kind)
 
     async def cancel(self) -> None:
-        """The machine does not go down after all. No effect if it does not in any case."""
+        """No-op without a shutdown."""
         await self._commands.send(None)
 
     async def read_start_state(self) -> StartState:

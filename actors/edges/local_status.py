@@ -1,5 +1,5 @@
-"""Node and pod statuses without an API server: ``node.json`` in the state directory holds the node's Ready
-condition and the last shutdown's final statuses, in the Kubernetes API's words, for every user.
+"""Node and pod statuses without an API server: ``node.json`` in the state directory has the node's Ready
+condition and the last shutdown's final statuses, in the Kubernetes API's words.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FILE_NAME = "node.json"
 
 
 class Condition(msgspec.Struct, kw_only=True):
-    """``status`` is ``True`` or ``False`` as a string, as in the API."""
+    """``status``: a string, as in the API."""
 
     type: str = "Ready"
     status: str = "True"
@@ -42,8 +42,6 @@ class NodeObject(msgspec.Struct, kw_only=True):
 
 
 class LocalStatusEdge(Edge):
-    """Carries out `AnnounceNode` and `DeliverStatuses` on a file."""
-
     def __init__(self, state_dir: Path) -> None:
         """Raises OSError when the folder cannot be made."""
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -81,7 +79,7 @@ class LocalStatusEdge(Edge):
         return await self._change(lambda node: node.pods.update(new))
 
     async def _change(self, change: Callable[[NodeObject], None]) -> Ending:
-        """In a thread of its own, since it waits for the disk; one after another."""
+        """One after another, in a thread: it waits for the disk."""
         async with self._lock:
             # Kept even if the write fails: the next write has it too.
             change(self.node)

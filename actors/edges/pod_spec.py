@@ -1,7 +1,6 @@
-"""The parts of a manifest that the core may not see: how a pod is launched, and what its hooks do.
+"""The parts of a manifest that the core may not see: a pod's commands and hooks.
 
-Commands, environments and header values never enter an event or the journal; edges that start processes and
-send hooks need them.
+Commands, environments and header values never enter an event or the journal.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.values import Deletion, Hook
 
 HOOK_TIMED_OUT = "the hook's time is over"
-#: A hook's detail is one line for people.
+#: One line for people.
 HOOK_DETAIL_LENGTH_MAX = 100
 
-#: Go's widest type. JSON has wider numbers, which no journal can hold: an answer with one is not read.
+#: Go's widest type. No journal can hold JSON's wider numbers: an answer with one is not read.
 Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 
 
-#: Classes that every cluster has, for pods without a number.
+#: Every cluster has these classes.
 SYSTEM_PRIORITIES = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
 
 
@@ -35,9 +34,8 @@ class ExecAction(msgspec.Struct, frozen=True, kw_only=True, tag="exec", gc=False
 
 
 class HttpGetAction(msgspec.Struct, frozen=True, kw_only=True, tag="httpGet", gc=False):
-    """One GET. ``port``: a number, a number in a string, or a container port's name.
-
-    ``host`` empty: the pod's address. ``scheme`` is kept as written; empty means HTTP.
+    """``port``: a number, also in a string, or a container port's name. ``host`` empty: the pod's address.
+    ``scheme`` as written; empty means HTTP.
     """
 
     port: int | str
@@ -48,8 +46,6 @@ class HttpGetAction(msgspec.Struct, frozen=True, kw_only=True, tag="httpGet", gc
 
 
 class SleepAction(msgspec.Struct, frozen=True, kw_only=True, tag="sleep", gc=False):
-    """A deadline in the core."""
-
     seconds: int
 
 
@@ -61,11 +57,11 @@ HookAction = ExecAction | HttpGetAction | SleepAction | TcpSocketAction
 
 
 def wall_ns(timestamp: str) -> int:
-    """RFC 3339, as the API server writes it. Raises ValueError."""
+    """RFC 3339. Raises ValueError."""
     return int(datetime.fromisoformat(timestamp).timestamp()) * NS_PER_SECOND
 
 
-#: Longer than any shutdown, and small enough for nanoseconds in 64 bits.
+#: Longer than any shutdown; as nanoseconds it fits in 64 bits.
 DELETION_SECONDS_MAX = 2**31
 
 
@@ -74,13 +70,13 @@ GRACE_SECONDS_DEFAULT = 30
 
 
 def deletion_seconds(deletion: int | None, pod: int | None) -> int:
-    """The grace of a deletion: its own, else its pod's."""
+    """The deletion's own grace, else its pod's."""
     seconds = pod if deletion is None else deletion
     return GRACE_SECONDS_DEFAULT if seconds is None else min(max(0, seconds), DELETION_SECONDS_MAX)
 
 
 def deletion_of(left_ns: int, seconds: int, now_ns: int) -> Deletion:
-    """``left_ns``: until the deletionTimestamp. Clocks that differ give no more than the whole grace."""
+    """``left_ns``: until the deletionTimestamp. Different clocks give at most the whole grace."""
     left_ns = min(left_ns, seconds * NS_PER_SECOND)
     return Deletion(since_ns=now_ns + left_ns - seconds * NS_PER_SECOND, grace_seconds=seconds)
 
@@ -91,7 +87,7 @@ def hook_of(action: HookAction | None) -> Hook | None:
         case ExecAction():
             return Hook(kind="exec", detail=PurePosixPath(action.argv[0]).name[:HOOK_DETAIL_LENGTH_MAX])
         case HttpGetAction():
-            # A query may hold a token, and the journal keeps what it has.
+            # A query may hold a token, and the journal forgets nothing.
             public_path = re.split(r"[?#]", action.path, maxsplit=1)[0][:HOOK_DETAIL_LENGTH_MAX]
             return Hook(kind="httpGet", detail=f":{action.port}{public_path}")
         case SleepAction():
@@ -103,7 +99,7 @@ def hook_of(action: HookAction | None) -> Hook | None:
 
 
 class ContainerSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """As a local process. ``argv``: command and args with expanded variables."""
+    """``argv``: command and args with expanded variables."""
 
     name: str
     argv: tuple[str, ...]
@@ -111,16 +107,16 @@ class ContainerSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     #: Empty: the daemon's own.
     working_dir: str = ""
     stop_signal: str = "SIGTERM"
-    #: An init container with ``restartPolicy: Always``: started in its turn, and left running.
+    #: An init container with ``restartPolicy: Always``.
     sidecar: bool = False
     pre_stop: HookAction | None = None
-    #: By name; ports without a name need no entry.
+    #: By name.
     ports: dict[str, int] = {}
 
 
 class ProcessSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """``init``: init containers and sidecars in the manifest's order: the former run to their end one after
-    another, a sidecar is started in its turn. Then ``containers`` start.
+    """``init``: init containers, which run to their end one after another, and sidecars, which start in their
+    turn. Then ``containers`` start.
     """
 
     uid: str

@@ -1,9 +1,7 @@
 """systemd, the service manager: reports to it, and questions about the running system.
 
-Its descriptor store keeps a duplicate of the delay lock, so that the lock survives our crash. But logind
-waits until *every* duplicate is closed: at the release the store's must be gone before ours.
-
-Questions go to the bus, or, if that is gone, to systemd's private socket.
+Its descriptor store has a duplicate of the delay lock, so that the lock survives our crash. But logind waits
+until *every* duplicate is closed: at the release the store's must be gone before ours.
 """
 
 from __future__ import annotations
@@ -31,14 +29,14 @@ SYSTEMD = DBusAddress(
 FIRST_INHERITED = 3
 LOCK_NAME = "ebbtide-lock"
 LISTEN_VARIABLES = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PIDFDID")
-#: Before the service manager takes us for hung: two may be lost or late.
+#: Two may be lost or late before the service manager takes us for hung.
 SIGNS_OF_LIFE = 3
-#: Before the number of an inherited, connected descriptor, from `ebbtide.supervisor`.
+#: `ebbtide.supervisor` passes a connected descriptor's number.
 DESCRIPTOR_PREFIX = "fd:"
 
 
 def inherited_fds(environ: MutableMapping[str, str] | None = None) -> dict[str, tuple[int, ...]]:
-    """The service manager's descriptors by name. Removes the variables, which are not for our children."""
+    """Descriptors by name. Removes the variables, which are not for our children."""
     environ = os.environ if environ is None else environ
     pid, count, listed = (environ.get(name, "") for name in LISTEN_VARIABLES[:3])
     for name in LISTEN_VARIABLES:
@@ -58,8 +56,8 @@ def inherited_fds(environ: MutableMapping[str, str] | None = None) -> dict[str, 
 
 
 class ServiceManager:
-    """The notify socket at ``address``: a path, ``@`` and an abstract name, or `DESCRIPTOR_PREFIX` and a
-    number; empty: none. ``life_seconds``: between two ``WATCHDOG=1``; 0: not wanted.
+    """``address``: a path, ``@`` and an abstract name, or `DESCRIPTOR_PREFIX` and a number; empty: none.
+    ``life_seconds``: between two ``WATCHDOG=1``; 0: not wanted.
     """
 
     def __init__(self, address: str, life_seconds: float = 0.0) -> None:
@@ -74,7 +72,7 @@ class ServiceManager:
 
     @classmethod
     def from_environment(cls, environ: MutableMapping[str, str] | None = None) -> ServiceManager:
-        """Removes its variables from the environment, so that no child reports in our name."""
+        """Removes the variables: our children must not report in our name."""
         environ = os.environ if environ is None else environ
         address, silent_usec, pid = (
             environ.pop(name, "") for name in ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
@@ -87,7 +85,7 @@ class ServiceManager:
         return self._inherited is not None or self._address[:1] in ("/", "\0")
 
     def notify(self, **variables: str | int) -> bool:
-        """Send, for example, ``READY=1, STATUS="armed"``; True: sent. Never waits, never raises."""
+        """Example: ``READY=1, STATUS="armed"``. True: sent. Never waits, never raises."""
         try:
             with self._connected() as sender:
                 self._send(sender, variables)
@@ -96,7 +94,7 @@ class ServiceManager:
         return True
 
     async def notify_in_time(self, **variables: str | int) -> bool:
-        """As `notify`, but waits for room; bounded."""
+        """`notify` that waits for room; bounded."""
         return await self._send_when_taken(variables)
 
     def _connected(self) -> socket.socket:
@@ -117,13 +115,13 @@ class ServiceManager:
     def _send(
         sender: socket.socket, variables: dict[str, str | int], descriptors: tuple[int, ...] = ()
     ) -> None:
-        """Raises OSError; BlockingIOError where there is no room."""
+        """Raises OSError; BlockingIOError without room."""
         # A line break in a value would start another variable.
         lines = (f"{name}={str(value).replace(chr(10), ' ')}" for name, value in variables.items())
         passed = (
             [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
         )
-        # A service manager in a shutdown may read slowly, and must not delay us.
+        # In a shutdown a slow service manager must not delay us.
         flags = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
         sender.sendmsg(["\n".join(lines).encode(errors="replace")], passed, flags)
 
@@ -138,21 +136,21 @@ class ServiceManager:
                     self._send(sender, variables, descriptors)
                     return True
                 except BlockingIOError:
-                    # A connected sender is woken when there is room.
+                    # Only a connected sender is woken.
                     await trio.lowlevel.wait_writable(sender)
         return False
 
     async def store(self, name: str, descriptor: int) -> bool:
-        """Have the service manager keep a duplicate; True: sent."""
+        """True: sent."""
         # ``FDPOLL=0``: while logind is down the lock polls an error, and would be dropped.
         return await self._send_when_taken({"FDSTORE": 1, "FDNAME": name, "FDPOLL": 0}, (descriptor,))
 
     async def remove(self, name: str) -> bool:
-        """Remove every descriptor of that name from the store; True: *confirmed*."""
+        """Remove every descriptor with that name; True: *confirmed*."""
         return await self._send_when_taken({"FDSTOREREMOVE": 1, "FDNAME": name}) and await self.barrier()
 
     async def barrier(self) -> bool:
-        """Wait until the service manager has handled all that we sent before."""
+        """Wait until the service manager has handled our earlier messages."""
         ours, theirs = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             try:
@@ -160,7 +158,7 @@ class ServiceManager:
             finally:
                 os.close(theirs)
             if sent:
-                # systemd closes its end at this message, and ours hangs up.
+                # systemd closes its end at this message.
                 with trio.move_on_after(bounds.now.manager_barrier_seconds):
                     await trio.lowlevel.wait_readable(ours)
                     return True
@@ -171,19 +169,19 @@ class ServiceManager:
 
 #: systemd's own socket: D-Bus without a bus, as long as systemd lives.
 PRIVATE_SOCKET = "unix:path=/run/systemd/private"
-#: Process 1 of a forced power-off, as ``/proc/1/comm`` cuts its name.
+#: Process 1 of a forced power-off, in ``/proc/1/comm``.
 SHUTDOWN_PROCESS = "systemd-shutdow"
-#: Written by a service manager in a container.
+#: A service manager in a container writes it.
 CONTAINER_FILE = Path("/run/systemd/container")
 FIRST_PROCESS = Path("/proc/1")
-#: Of ``/proc/PID/stat``, counted behind the command's name.
+#: Counted behind the command's name.
 START_TICKS_FIELD = 19
-#: These versions have soft reboots without a count, but the userspace's start time.
+#: Soft reboots without a count, but with the userspace's start time.
 VERSIONS_WITHOUT_COUNT = range(254, 257)
 
 
 async def manager_property(name: str, address: str | None = None) -> Any:
-    """A property of systemd's manager; None: no answer in time."""
+    """None: no answer in time."""
     for where, hello in ((address or system_bus_address(), True), (PRIVATE_SOCKET, False)):
         with contextlib.suppress(BusError), trio.move_on_after(bounds.now.manager_property_seconds):
             return await ask_once(where, lambda bus: bus.get(SYSTEMD, name), hello)
@@ -191,9 +189,8 @@ async def manager_property(name: str, address: str | None = None) -> Any:
 
 
 async def userspace_id(address: str | None = None) -> str:
-    """The boot id, and after a soft reboot, which keeps it, an addition for this userspace. An unanswered
-    question counts as no soft reboot. A container's machine has the kernel's boot id in all its lives: the
-    start of its service manager is added.
+    """The boot id; after a soft reboot, which keeps it, with an addition. No answer counts as no soft reboot.
+    A container's machine keeps the kernel's boot id too: the start of its service manager is added.
     """
     boot = boot_id()
     with contextlib.suppress(OSError):
