@@ -22,7 +22,7 @@ import yaml
 from ebbtide.events.units import size_text
 
 # Scalars as Kubernetes' tools read them (YAML 1.1 without base-60 numbers and dates): other rules ("on" as a
-# word) would accept files that the API server refuses. These tools make JSON first, so 1.0 and 1E3 are whole.
+# word) would accept files that the API server refuses. They make JSON first, so 1.0 and 1E3 are whole.
 
 
 Scalar: TypeAlias = "str | int | float | bool | None"
@@ -284,7 +284,7 @@ def decode_text(raw: bytes, bytes_max: int) -> str:
 
 
 class _YamlBuilder:
-    """Turns parser events into nodes. One for each text."""
+    """One for each text."""
 
     def __init__(self, nodes_max: int, repeated: Repeated, line_of: LineOf = lambda line: line + 1) -> None:
         self._repeated, self.line_of = repeated, line_of
@@ -295,7 +295,6 @@ class _YamlBuilder:
         self._root: Node | None = None
 
     def add_documents(self, text: str, found: list[Node]) -> None:
-        """Raises DocumentError."""
         if text.startswith("%") + sum(text.count(f"{end}%") for end in _LINE_ENDS) > DIRECTIVES_MAX:
             raise Unsupported(f"more than {DIRECTIVES_MAX} lines begin with %: leave the directives out", 0)
         try:

@@ -36,7 +36,7 @@ from ebbtide.events.units import span_s
 LOOK_SECONDS = 5.0
 #: With `kubelet_silent_seconds` a hung kubelet costs its pods less than half of a usual wave (10 s).
 HEALTH_SECONDS = 1.0
-#: Report a kubelet that was started during the stop after the order's end.
+#: For a kubelet that was started during the stop.
 AGAIN_SECONDS = 0.5
 #: The kubelet looks every 300 ms.
 UNMOUNT_SECONDS = 0.1
@@ -46,9 +46,7 @@ MOUNT_TABLE = Path("/proc/self/mountinfo")
 
 
 class KubeletEdge(Edge):
-    """``root``: the kubelet's folder. ``mount_table``: ``/proc/1/mountinfo`` in a container that shares the
-    node's processes.
-    """
+    """``mount_table``: ``/proc/1/mountinfo`` in a container that shares the node's processes."""
 
     def __init__(
         self,
@@ -253,7 +251,7 @@ KUBELET_WITH_RUNTIME = ("k3s", "k3s-agent", "rke2-server", "rke2-agent", "k0scon
 
 
 class NoSuchUnit(BusError):
-    """The service manager knows no such unit."""
+    """The service manager has no such unit."""
 
 
 class MainProcess(NamedTuple):
@@ -349,7 +347,7 @@ class KubeletUnit:
         self._main = main_process(pid, started_us) if pid else None
 
     async def _order_stop(self, bus: Bus) -> bool:
-        """True: it does not run. Raises BusError."""
+        """True: it does not run."""
         unit = await self._unit(bus)
         state = await self._state(bus, unit)
         if state in ENDED_STATES and not await _job_type(bus, unit):
@@ -373,7 +371,6 @@ class KubeletUnit:
         await bus.method(SYSTEMD, method, "ss", self.name, "replace")
 
     async def _unit(self, bus: Bus) -> DBusAddress:
-        """Raises NoSuchUnit, BusError."""
         try:
             (path,) = await bus.method(SYSTEMD, "LoadUnit", "s", self.name, answer="o")
         except BusRefused as error:
@@ -383,7 +380,6 @@ class KubeletUnit:
         return DBusAddress(path, SYSTEMD.bus_name, UNIT_INTERFACE)
 
     async def _state(self, bus: Bus, unit: DBusAddress) -> str:
-        """Raises NoSuchUnit, BusError."""
         state = str(await bus.get(unit, "ActiveState"))
         if state == "inactive" and await bus.get(unit, "LoadState") == LOAD_STATE_MISSING:
             raise NoSuchUnit(f"there is no unit {self.name}")

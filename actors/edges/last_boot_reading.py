@@ -246,7 +246,7 @@ def read_wtmp(path: Path, alive_ns: int, processor: str = "") -> WtmpEnd:
 
 
 def _boots_and_shutdowns(data: bytes, form: tuple[int, int, str]) -> Iterator[tuple[int, bool]]:
-    """Time, and is it a shutdown? The oldest first."""
+    """Time, and is it a shutdown?"""
     size, seconds_at, width = form
     for at in range(0, len(data) - size + 1, size):
         (kind,) = struct.unpack_from("<h", data, at)
@@ -327,7 +327,7 @@ def read_journal(journalctl: Sequence[str], boot_id: str) -> LogEnd:
 def _entries(
     journalctl: Sequence[str], count: int, matches: Iterable[Sequence[str]]
 ) -> list[Mapping[str, object]]:
-    """The last ``count`` that match one of the lists. Raises OSError, ValueError."""
+    """The last ``count`` that match one of the lists."""
     words: list[str] = []
     for each in matches:
         words += [*(["+"] if words else []), *each]
@@ -351,7 +351,7 @@ def _entries(
 
 
 def _number(entry: Mapping[str, object], field: str) -> int:
-    """The journal writes numbers as texts. Raises ValueError."""
+    """The journal writes numbers as texts."""
     return int(str(entry.get(field, "0")))
 
 

@@ -311,7 +311,7 @@ class LogindEdge(Edge):
         return Ending("failed", refused) if refused else Ending()
 
     async def _take_lock(self, bus: Bus) -> str:
-        """Empty: held; else the name of logind's refusal. Raises BusError."""
+        """Empty: held; else the name of logind's refusal."""
         if self._lock.held:
             # An answer proves that logind has started, and has reopened its locks.
             await reader.read_preparing(bus)
@@ -395,7 +395,7 @@ class HungDisk(Exception):
 
 
 async def in_bounded_thread(work: Callable[[], ResultT]) -> ResultT:
-    """Raises HungDisk, and what ``work`` raises."""
+    """Raises HungDisk, and the errors of ``work``."""
     with trio.move_on_after(bounds.now.file_seconds):
         return await trio.to_thread.run_sync(work, abandon_on_cancel=True)
     raise HungDisk(f"the disk did not answer within {span_s(bounds.now.file_seconds)}")
@@ -421,7 +421,6 @@ class LogindReporter:
         self._scheduled = NO_SCHEDULE
 
     async def listen(self, outlet: Outlet) -> None:
-        """Report signals and unannounced changes."""
         while True:
             item: ConnectionItem | None = None
             with trio.move_on_after(PREPARING_SECONDS if self.preparing else IDLE_SECONDS):
@@ -462,7 +461,7 @@ class LogindReporter:
                 await self.report_holders(outlet)
 
     async def _ask_kind(self) -> ShutdownKind:
-        """Reads the kind and the limit in one round trip."""
+        """In one round trip with the limit."""
         try:
             with trio.move_on_after(bounds.now.logind_kind_seconds):
                 bus = await self.link.bus()
@@ -558,7 +557,7 @@ class LogindReporter:
             await outlet.put(f.LockHoldersRead(holders=holders))
 
     async def report_files(self, outlet: Outlet, always: bool = False) -> None:
-        """Put changed drop-ins and schedules; ``always``: unchanged drop-ins too."""
+        """``always``: unchanged drop-ins too."""
         try:
             drop_ins, scheduled = await in_bounded_thread(lambda: (self.files.read(), self.schedule.read()))
         except HungDisk:
@@ -607,7 +606,7 @@ class DelayLock:
         return len(poll.poll(0)) < len(self._descriptors)
 
     async def take(self, descriptor: int) -> None:
-        """Hold a new lock, then close the old one."""
+        """Closes the old lock last."""
         os.set_inheritable(descriptor, False)
         old, self._descriptors = self._descriptors, [descriptor]
         if self._stored:

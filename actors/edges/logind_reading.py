@@ -105,12 +105,11 @@ class ManagerState(NamedTuple):
 
 
 async def ask_all(bus: Bus, *parts: Question) -> list[Any]:
-    """The answers in order. Raises the first BusError after all have ended."""
+    """Raises the first BusError after all have ended."""
     return await side_by_side(BusError, *(partial(part, bus) for part in parts))
 
 
 def _checked(kind: type[ValueT], value: object) -> ValueT:
-    """Raises BusError for another type than documented."""
     if not isinstance(value, kind):
         raise BusError(f"logind answered {value!r} where a {kind.__name__} was expected")
     return value
@@ -245,7 +244,6 @@ class Setting(NamedTuple):
 
 
 def setting_in(text: str) -> int | None:
-    """The last valid ``InhibitDelayMaxSec`` of the ``[Login]`` section."""
     section, value_ns = "", None
     for line in text.replace("\\\n", " ").splitlines():
         if line.lstrip()[:1] in ("", "#", ";"):
@@ -343,7 +341,7 @@ class DropIns:
         return False
 
 
-#: logind's "infinity", as an integer that fits every format.
+#: For logind's "infinity". It fits every integer format.
 GRANT_NS_MAX = 366 * 24 * 3600 * NS_PER_SECOND
 
 #: systemd.time(7).

@@ -72,7 +72,7 @@ class ServiceManager:
 
     @classmethod
     def from_environment(cls, environ: MutableMapping[str, str] | None = None) -> ServiceManager:
-        """Removes the variables: our children must not report in our name."""
+        """Removes the variables."""
         environ = os.environ if environ is None else environ
         address, silent_usec, pid = (
             environ.pop(name, "") for name in ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
@@ -98,7 +98,6 @@ class ServiceManager:
         return await self._send_when_taken(variables)
 
     def _connected(self) -> socket.socket:
-        """Raises OSError."""
         if self._inherited is not None:
             return self._inherited.dup()
         if not self:
@@ -115,7 +114,7 @@ class ServiceManager:
     def _send(
         sender: socket.socket, variables: dict[str, str | int], descriptors: tuple[int, ...] = ()
     ) -> None:
-        """Raises OSError; BlockingIOError without room."""
+        """Raises BlockingIOError without room."""
         # A line break in a value would start another variable.
         lines = (f"{name}={str(value).replace(chr(10), ' ')}" for name, value in variables.items())
         passed = (

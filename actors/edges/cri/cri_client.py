@@ -153,7 +153,6 @@ class CriClient:
         self._open: set[asyncio.Future[Message]] = set()
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Hold the channel open until cancelled."""
         async with trio_asyncio.open_loop() as loop:
             self._channel = channel = await loop.run_aio_coroutine(self._connect())
             self._loop = loop
@@ -179,12 +178,12 @@ class CriClient:
         return channel
 
     async def _drain(self) -> None:
-        """gRPC's thread reports each call's end to this loop, and prints an error once the loop is closed."""
+        """gRPC's thread reports each call's end to this loop, even a closed one."""
         if self._open:
             await asyncio.wait(self._open, timeout=CANCELLED_SECONDS_MAX)
 
     async def ready(self, seconds: float) -> None:
-        """Return once the runtime is connected. Raises Lost."""
+        """Raises Lost."""
         with trio.move_on_after(seconds):
             while not self._connected(connect=True):
                 await trio.sleep(READY_POLL_SECONDS)
@@ -192,7 +191,7 @@ class CriClient:
         raise Lost(f"the runtime is away for {bound_text(seconds)}")
 
     async def gone(self) -> None:
-        """Return once the connection is broken. Raises Lost when it is closed."""
+        """Raises Lost when our side closes."""
         while self._connected():
             await trio.sleep(GONE_POLL_SECONDS)
 
@@ -336,7 +335,7 @@ class RuntimeReach:
             await self._client.gone()
 
     async def doubt(self) -> None:
-        """During a long look: a runtime that does not answer a small call either is away."""
+        """During a long look: without an answer to a small call the runtime is away."""
         await trio.sleep(bounds.now.runtime_doubt_seconds)
         await self.ask(bounds.now.runtime_echo_seconds)
 

@@ -90,7 +90,6 @@ class PodEntry(msgspec.Struct, eq=False):
     priority: int | None = None
     grace_seconds: int | None = None
     sidecars: tuple[str, ...] = ()
-    #: A kubelet made it from a file.
     static: bool = False
     containers: dict[str, ContainerEntry] = {}
 
@@ -168,9 +167,7 @@ class PodTable:
         self.followed[entry.id] = entry
 
     def give_started(self, listed: Collection[str] = ()) -> list[PodEntry]:
-        """Pods of the inventory with containers that were started since (``listed``: pods that had none).
-        From now on orders mean these containers.
-        """
+        """Pods of the inventory (and ``listed``) with newer containers. From now on orders mean these."""
         uids = {*listed, *(uid for uid, _ in self.given)}
         found = [
             entry
@@ -234,9 +231,7 @@ def _processes(ids: Collection[str]) -> dict[str, dict[int, proc.ProcessStat]]:
 
 
 def without_exec(ids: Collection[str]) -> set[str]:
-    """The containers without a running exec hook. A first process and an exec have their parent outside the
-    cgroup.
-    """
+    """The containers without a running exec hook, whose parent is outside the cgroup."""
     return {
         key
         for key, stats in _processes(ids).items()
@@ -259,8 +254,8 @@ def first_processes(ids: Collection[str]) -> dict[str, tuple[int, int]]:
 
 
 def known_pod_of(pod: PodEntry, lookup: PodStore | None) -> KnownPod | None:
-    """A static pod also by name: the API server may not know its UID. This node's kubelet has not made a
-    mirror that fits no static pod here.
+    """A static pod also by name: the API server may not know its UID. A mirror without a static pod here is
+    forged.
     """
     if lookup is None:
         return None
@@ -418,7 +413,6 @@ def grace_seconds_of(annotations: Mapping[str, str]) -> int | None:
 
 
 def parse_number(text: str) -> int | None:
-    """A decimal number; None for any other text."""
     digits = text.removeprefix("-")
     return int(text) if digits.isascii() and digits.isdecimal() and len(digits) <= 10 else None
 
@@ -459,7 +453,7 @@ class InventoryFile:
             self._stored = record
 
     def load(self) -> tuple[InventoryContainer, ...]:
-        """Empty for another boot, and without a usable file."""
+        """Empty for another boot."""
         kind = tuple[str, tuple[InventoryContainer, ...]]
         try:
             boot_id, items = msgspec.msgpack.decode(read_own(self._path), type=kind)

@@ -164,7 +164,7 @@ class Runtime:
                 self._tell(WARNING, f"{len(labels)} of {len(pods)} pods have {why}: {named}")
 
     async def _look_anew(self) -> bool:
-        """Also report what ended since the daemon before, or a restart by the kubelet cannot be seen."""
+        """Reports old ends too: without them no restart by the kubelet is seen."""
         await self._look_until_done()
         await self._ends.catch_up()
         return True
@@ -394,7 +394,7 @@ class ComingPods:
                 yield each
 
     def settle(self) -> list[Fact]:
-        """The ends of waiting containers: from the runtime if they started, else from the API server."""
+        """The runtime shows the ends of started containers, the API server all others."""
         ends = list[Fact]()
         for uid, name in list(self._waiting):
             entry = self._table.find(uid, name)
@@ -571,7 +571,6 @@ class ContainerOrders:
         return Ending()
 
     async def _run_hook(self, entry: ContainerEntry, order: d.RunHook) -> Ending:
-        """Raises only cancellation."""
         action, traceparent = entry.spec.pre_stop, self._context(order.key)
         if action is None or isinstance(action, pod_spec.SleepAction):
             return Ending("failed", "no hook that has to be run")
@@ -667,7 +666,7 @@ EXEC_TOO_LOUD = (
 WHETHER_IT_RAN = "whether it ran, and how it ended, is not known"
 #: The address of a node without a route.
 LOOPBACK = "127.0.0.1"
-#: No host has these (RFC 5737, RFC 3849), so they are behind the default route. No packet is sent.
+#: No host has these (RFC 5737, RFC 3849): the default route leads there. No packet is sent.
 ROUTED_ADDRESSES = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
 ANY_PORT = 9
 
@@ -707,9 +706,9 @@ class Listing:
     """Compares the table with the runtime's lists, and asks for new states.
 
     It asks for all states side by side: a hung or dead shim delays no other container. A container without a
-    state in time is taken as it is listed. If the runtime refuses the state and no process is found here, the
-    container is left out. Only a silent runtime fails the whole look. ``on_gone`` gets a container that left
-    the list without an end.
+    state in time is taken as it is listed, or left out if the runtime refuses the state and no process is
+    found here. Only a silent runtime fails the whole look. ``on_gone`` gets a container that left the list
+    without an end.
     """
 
     def __init__(
@@ -727,7 +726,7 @@ class Listing:
         self._tell = tell
         #: Sandboxes and containers with a known state.
         self._told: set[str] = set()
-        #: By id, when a missing state is asked for again, in Trio's time.
+        #: By id, the time of the next question for a missing state.
         self._broken: dict[str, float] = {}
 
     async def refresh(self) -> None:
@@ -817,9 +816,7 @@ class Listing:
     async def _ask(
         self, questions: Mapping[str, Message], *, again: bool = False
     ) -> tuple[dict[str, Any], dict[str, cri_client.CallFailed]]:
-        """The answers and the failures, by key; a vanished container is in neither. ``again``: an earlier
-        question was lost.
-        """
+        """Answers and failures by key; a vanished container has none. ``again``: a question was lost."""
         found: dict[str, Any] = {}
         failed: dict[str, cri_client.CallFailed] = {}
         bound = bounds.now
@@ -897,7 +894,7 @@ class Listing:
             self._on_new(entry)
 
     def _note(self, key: str, error: cri_client.CallFailed, item: api.Container | None) -> None:
-        """A state or an image is missing: plan the next question, and warn once."""
+        """Plan the next question, and warn once."""
         before, self._broken[key] = self._broken.get(key), trio.current_time() + BROKEN_AGAIN_SECONDS
         pod = self._table.pods.get(key if item is None else item.pod_sandbox_id)
         if pod is None or before is not None:
@@ -927,7 +924,7 @@ def signal_of_image(info: str) -> str:
 
 
 def pods_of_cgroups(entries: Iterable[ContainerEntry], cgroups: str) -> frozenset[str]:
-    """The UIDs of the pods to which a process with these cgroups belongs."""
+    """UIDs of the pods to which these cgroups belong."""
     ids = proc.container_ids(cgroups)
     return frozenset(entry.pod.uid for entry in entries if entry.id in ids)
 
@@ -976,7 +973,7 @@ class ContainerEnds:
         self._start(self._ask_end, entry)
 
     async def catch_up(self) -> None:
-        """After a look: report what ended since the daemon before."""
+        """Report ends since the daemon before."""
         async with self._turn:
             self.owed = [each for each in self.owed if self._table.followed.get(each.id) is None]
             listed = self._table.listed or ()
@@ -986,7 +983,7 @@ class ContainerEnds:
                         nursery.start_soon(self._report_over, each)
 
     async def _report_over(self, given: InventoryContainer) -> None:
-        # The list has shown already that it does not run.
+        # The list shows that it does not run.
         end: ExitStatus | None = ExitStatus()
         with suppress(cri_client.CallFailed):
             end = await exit_of_container(self._client, given.id)

@@ -414,7 +414,7 @@ class Review(msgspec.Struct):
 
 
 def reviewed(answer: Answer) -> ReviewStatus:
-    """Empty for an error. Raises ValueError or RecursionError for a wrong body."""
+    """Empty for an error. Raises ValueError, RecursionError."""
     return msgspec.json.decode(answer.body, type=Review).status if answer.ok else ReviewStatus()
 
 
@@ -611,9 +611,9 @@ class Waiting(NamedTuple):
 class PacedCaller:
     """Limits the controller's requests: a hundred nodes that die at once begin a hundred journals.
 
-    First come a Node and its lease, then the journals, because actions wait for them, then the rest, and
-    Events last. Every fourth request is the oldest of all. A call that could not be sent in time raises
-    Unanswered, not ``sent``; if its task asks again, it keeps its place.
+    First come a Node and its lease, then the journals, because actions wait for them, and Events last. Every
+    fourth request is the oldest of all. A call that is not sent in time raises Unanswered; if its task asks
+    again, it keeps its place.
     """
 
     def __init__(self, caller: ApiCaller) -> None:

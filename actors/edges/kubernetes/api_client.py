@@ -184,7 +184,7 @@ class ApiSession:
 
             self._rest = Rest(settings)
             if access.certificate:
-                # Python reads certificates only from files. The key must not be on a disk.
+                # Python reads only files. The key must not be on a disk.
                 descriptor = os.memfd_create("client", os.MFD_CLOEXEC)
                 try:
                     os.write(descriptor, access.certificate + b"\n" + access.key)
@@ -331,7 +331,7 @@ UNAUTHORIZED = 401
 FILES_SECONDS = 5.0
 #: Open calls keep their connections, and none takes longer.
 OLD_SESSION_SECONDS = 30.0
-#: A list of a node's pods has some megabytes. An answer is in memory twice for a moment.
+#: A node's pods have some megabytes. An answer is in memory twice for a moment.
 ANSWER_BYTES_MAX = 24 * 1024 * 1024
 
 
@@ -351,7 +351,7 @@ class ApiClient:
         self._unusable = "it is not connected yet"
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Until cancelled. Raises ClientMissing."""
+        """Raises ClientMissing."""
         self._client = await trio.to_thread.run_sync(load_client)
         async with self._client.open_loop() as loop, trio.open_nursery() as nursery:
             self._loop, self._nursery = loop, nursery
@@ -391,7 +391,6 @@ class ApiClient:
         self._reported = ""
 
     async def _retire(self, old: ApiSession) -> None:
-        """Its calls may finish."""
         loop = self._loop
         assert loop is not None
         old.hang_up()
@@ -457,7 +456,6 @@ class ApiClient:
         return session, await session.request(method, path, headers | bearer, body)
 
     def _connected(self) -> tuple[ApiSession, dict[str, str]]:
-        """Raises Unanswered."""
         session, access = self._session, self._credentials.access
         if session is None or access is None:
             raise api.Unanswered(self._unusable)

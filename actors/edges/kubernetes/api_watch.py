@@ -186,7 +186,7 @@ class Watch(Generic[ItemT]):
         self._since: float | None = None
 
     async def run(self) -> None:
-        """Until cancelled; never fails."""
+        """Never fails."""
         while True:
             try:
                 self._since = trio.current_time()

@@ -172,8 +172,8 @@ def event_object(
 
 
 def event_name(order: d.PostEvent, node: str, trace: str) -> str:
-    """The order's key makes a second try, also after a crash, a conflict. Keys are the same on every node, so
-    node and trace are in the digest.
+    """A second try, also after a crash, is a conflict. Keys are the same on every node: the digest also has
+    node and trace.
     """
     digest = hashlib.sha256("\0".join((node, trace, order.key)).encode()).hexdigest()[:DIGEST_CHARACTERS]
     subject = (order.name or node).lower()[:SUBJECT_CHARACTERS_MAX].rstrip("-.")
@@ -183,7 +183,7 @@ def event_name(order: d.PostEvent, node: str, trace: str) -> str:
 OUTAGE_COMPONENT = "ebbtide-outage"
 #: A rack's pods have a thousand Events, which go last.
 OUTAGE_EVENT_SECONDS = 120.0
-#: A server that refuses one refuses all: a thousand must not be sent again twice a second.
+#: A server that refuses one refuses all: do not repeat a thousand twice a second.
 OUTAGE_EVENT_AGAIN_SECONDS = 20.0
 
 
@@ -398,7 +398,7 @@ class StatusDelivery:
             await trio.sleep(LATER_AGAIN_SECONDS)
 
     async def _deliver(self, order: DeliverStatuses, missing: dict[str, None]) -> Ending:
-        """Take the delivered pods out of ``missing``."""
+        """Takes delivered pods out of ``missing``."""
         until = trio.current_time() + bounds.now.statuses_seconds
         call = self._call(order)
         try:
@@ -462,7 +462,7 @@ class StatusDelivery:
 
 
 async def _report_progress(order: DeliverStatuses, missing: Collection[str], outlet: Outlet) -> None:
-    """A release before the end of a slow delivery names the missing statuses."""
+    """For a release before the end of a slow delivery."""
     told = len(missing)
     while True:
         await trio.sleep(PROGRESS_SECONDS)
@@ -479,7 +479,6 @@ async def _write_status(
     call: api.ApiCall,
     pod: api.ApiPod | None,
 ) -> DeliveryResult:
-    """Raises Unanswered, StatusRefused."""
     path = api.pod_path(known.namespace, known.name)
     for _ in range(CONFLICTS_MAX):
         if pod is None:
@@ -524,9 +523,8 @@ UNREADY_CONDITIONS = ("Ready", "ContainersReady")
 def final_status(
     pod: api.ApiPod, phase: str, reason: str, message: str, exit_codes: Sequence[ExitCode] = ()
 ) -> api.JsonObject:
-    """A strategic merge patch of ``pods/status``, for this version, as the kubelet's graceful node shutdown
-    writes it. Containers without a known end get the status of its ``TerminatePod``; in a succeeded pod all
-    but sidecars get exit code 0.
+    """A strategic merge patch of ``pods/status``, for this version, as in the kubelet's graceful shutdown.
+    Containers without a known end end as in its ``TerminatePod``; in a succeeded pod, but sidecars, with 0.
     """
     before = pod.status.conditions
     # As the kubelet does (PodObservedGenerationTracking).
@@ -665,7 +663,7 @@ REST_PER_LIST = 3
 
 
 async def await_statuses(parts: api.WriteParts, order: AwaitStatuses, outlet: Outlet) -> Ending:
-    """Reports the missing ones. The watch usually knows first; else a list, less often from a slow server."""
+    """The watch usually knows first; else a list, less often from a slow server."""
     call = parts.call(order.key, order.timeout_ns / NS_PER_SECOND)
     missing, why, next_list, ended = order.uids, "", 0.0, Ending()
 

@@ -6,7 +6,7 @@ our own.
 
 Retention frees numbers. A leader that was paused meanwhile could create a freed number, which no reader would
 see. Retention removes the oldest pieces first, so the sync after a create looks for the piece before it: if
-that exists, no later number was removed. Each piece also names the journal's first piece; a reader ignores
+that exists, no later number was removed. Each piece also names the journal's first piece, and readers ignore
 all below. Retention writes such a piece before it removes others.
 """
 
@@ -91,8 +91,7 @@ DRY_RUN_UID = "00000000-0000-0000-0000-000000000000"
 
 #: While no task waits, one check of the fence covers this time.
 UNSYNCED_SECONDS = 30.0
-#: Writes without a waiting task gather, so a hundred quiet outages stay within their rate. A leader that dies
-#: loses this time.
+#: For writes without a waiting task: a hundred quiet outages stay within their rate. A dying leader loses it.
 GATHER_SECONDS = 2.0
 
 #: Its own threads: the shared ones may hang with a name server or a disk.
@@ -144,7 +143,7 @@ class Piece(NamedTuple):
 
 
 def chains_of(pieces: Iterable[Piece]) -> list[list[Piece]]:
-    """``pieces`` by number: the first one that continues a chain counts."""
+    """``pieces`` by number: the first that continues a chain counts."""
     chains: list[list[Piece]] = []
     tips: dict[str, list[Piece]] = {}
     seen: set[str] = set()
@@ -353,7 +352,6 @@ def _name_of(node_uid: str, number: int) -> str:
 
 
 def _decoded(answer: api.Answer) -> Piece:
-    """Raises OSError."""
     try:
         return _piece_of(_decoder.decode(answer.body))
     except (ValueError, RecursionError) as error:
@@ -427,7 +425,7 @@ class ConfigMapStorage:
         #: The journal's first piece, for this writer and in the newest piece.
         self._first = self._said_first = 1
         self._confirming = trio.Lock()
-        #: Since when each request waits, the last failure, and the next try's time.
+        #: When each waiting request began, the last failure, and the next try's time.
         self._waits_since = list[float]()
         self._problem, self._patience_seconds = "", 0.0
 
@@ -663,8 +661,8 @@ async def read_journals(
     wanted: Collection[str],
     take: Callable[[str, ConfigMapSource], None],
 ) -> None:
-    """One list for all ``wanted`` UIDs: for each list the server looks through all pieces. ``take`` gets a
-    journal with its Node's UID. Raises OSError, also in the middle.
+    """One list: for each the server looks through all pieces. ``take`` gets a journal with its Node's UID.
+    Raises OSError, also in the middle.
     """
     node_uid, pieces = "", Pieces()
 
@@ -698,7 +696,7 @@ async def _list_pieces(
     take: Callable[[Piece], None],
     limit: int,
 ) -> None:
-    """In the order of their names. Raises OSError."""
+    """In the order of their names."""
 
     async def answered(path: str) -> api.Answer:
         answer = await ask(path)

@@ -79,7 +79,7 @@ class Credentials:
         if before is not None and marks == self._marks and not anew:
             return before
         base = self._read()
-        # From before the reading, so the next look notices a change in between.
+        # From before the reading: the next look notices a change in between.
         self._marks = marks if before is not None and before.files == base.files else ()
         return base
 

@@ -337,7 +337,7 @@ class PodCache:
         return found.pods if (found.version, found.node) == (CACHE_FILE_VERSION, self._node) else []
 
     async def follow(self, store: PodStore) -> None:
-        """Write each change after the first list; once more when cancelled."""
+        """Writes once more when cancelled."""
         written = store.version
         try:
             while True:
@@ -541,9 +541,8 @@ MANIFESTS_MAX = 250
 
 
 def read_manifests(path: Path, node: str) -> list[KnownPod]:
-    """``path``: a manifest or a folder. Names the pods as the kubelet names their mirrors. For a thread.
-
-    Skips unreadable files: the kubelet does not run them either.
+    """``path``: a manifest or a folder. Names the pods like their mirrors. Skips unreadable files, as the
+    kubelet does. For a thread.
     """
     from ebbtide.actors.edges.documents import object_of_file  # late: nothing else here needs YAML
 

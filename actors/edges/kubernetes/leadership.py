@@ -21,8 +21,8 @@ from ebbtide.actors.interfaces import NOTICE, WARNING, Tell
 from ebbtide.events import bounds
 from ebbtide.events.units import span_s
 
-#: client-go's. Another replica takes over an unchanged record after the first, the holder stops leading after
-#: the second without a renewal, each asks every third.
+#: client-go's. Another replica takes over an unchanged record after the first, the holder stops after the
+#: second without a renewal, each asks every third.
 LEASE_SECONDS, RENEW_SECONDS, RETRY_SECONDS = 15.0, 10.0, 2.0
 JITTER = 0.2
 LEASE = "ebbtide-outage"
@@ -164,7 +164,7 @@ class Leadership:
                 self._note(str(error))
 
     async def _renew_once(self) -> bool:
-        """False: try again. Raises _Lost, Unanswered, _NotAllowed."""
+        """False: try again."""
         if self._found is None and not (await self._read() and self.holder == self._identity):
             raise _Lost
         return await self._write(self._identity)
@@ -173,7 +173,7 @@ class Leadership:
         return RETRY_SECONDS * random.uniform(1, 1 + JITTER)
 
     async def _read(self) -> bool:
-        """Does it exist? Raises Unanswered, _NotAllowed."""
+        """Does it exist?"""
         self._found = None
         answer = await self._ask("GET", self._path)
         if answer.code == api.HTTP_NOT_FOUND:
@@ -189,7 +189,7 @@ class Leadership:
         return {**body, "spec": self._spec(self._identity)}
 
     async def _write(self, holder: str) -> bool:
-        """Compare and swap. Raises Unanswered, _NotAllowed."""
+        """Compare and swap."""
         assert self._found is not None
         spec = {**self._found.get("spec", {}), **self._spec(holder)}
         meta = self._found.get("metadata") or {}

@@ -72,7 +72,7 @@ PERSON = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}")
 #: A person can declare it again.
 DECLARED_SECONDS_MAX = 7 * 86400
 
-#: Of a machine's key: 128 bits, in place of names of up to 200 characters.
+#: 128 bits, in place of names of up to 200 characters.
 KEY_CHARACTERS = 32
 
 #: Interned literals: a record leaves out a default by identity.
@@ -288,8 +288,8 @@ def project_lease(lease: ApiLease) -> LeaseView:
 
 
 def machine_keys(node: NodeView) -> list[str]:
-    """A set providerID never changes, and outlives the Node. Without one each new Node may be new hardware;
-    the kubelet may set it later, so the UID stays a key.
+    """A providerID never changes, and outlives the Node. Without one each new Node may be new hardware. The
+    kubelet may set it later: the UID stays a key.
     """
     names = filter(None, (node.provider_id, node.uid))
     return [sha256(each.encode()).hexdigest()[:KEY_CHARACTERS] for each in names]
@@ -336,7 +336,7 @@ VersionedT = TypeVar("VersionedT", bound=_Versioned)
 
 
 class NewestStore(Mirror[VersionedT]):
-    """Takes only newer states: an answer about a single object may be older than the watch."""
+    """Takes only newer states: an answer about one object may be older than the watch."""
 
     def __init__(self, take: Callable[[str, VersionedT | None, VersionedT | None], None]) -> None:
         super().__init__("name", take)
@@ -603,9 +603,9 @@ class NodeEdge(Edge):
     is an object in the API server. ``floods``: has this Node filled much of its journal? Then its reports are
     rare, and name one volume: each write reads the Node itself.
 
-    Every write names the Node's version that it was made from. `SetTaint` reads Node, then lease, again; if
-    they differ from the order's, it refuses, reports them, and the core decides anew. A note in the same
-    request names our taint. While an unanswered write may still take effect, no decision is based on the Node
+    Every write names the Node's version. `SetTaint` reads Node, then lease, again; if they differ from the
+    order's, it refuses and reports them, and the core decides anew. A note in the same request names our
+    taint. While an unanswered write may still take effect, no decision is based on the Node
     (`NodeWriter.change`).
     """
 
@@ -689,7 +689,7 @@ class NodeEdge(Edge):
         work: Callable[[api.ApiCall], Awaitable[EndingT]],
         overtakes: tuple[str, ...] = (),
     ) -> EndingT | Ending:
-        """Hold the Node for ``work``, which may raise Unanswered."""
+        """``work`` may raise Unanswered."""
         async with self._writer.hold(HOLD, overtakes) as hold:
             try:
                 return await work(api.ApiCall(hold, seconds_max, ""))
@@ -742,7 +742,7 @@ class NodeEdge(Edge):
         return node, ""
 
     async def as_ordered(self, order: outage_events.PowerOff, outlet: Outlet) -> Ending | None:
-        """Read Node and lease again and report them; None: unchanged since the order."""
+        """Reports Node and lease; None: unchanged since the order."""
 
         async def compare(call: api.ApiCall) -> Ending | None:
             node, problem = await self._get(call)
@@ -809,8 +809,6 @@ class NodeEdge(Edge):
         return await self._holding(order, bounds.now.api_unhurried_seconds, write, (HOLD,))
 
     def _patch(self, change: Callable[[api.ApiNode], api.JsonObject | None]) -> NodePatch:
-        """Raises _AnotherNode."""
-
         def of_this_node(node: api.ApiNode) -> api.JsonObject | None:
             if node.metadata.uid != self._uid:
                 raise _AnotherNode

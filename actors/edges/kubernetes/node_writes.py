@@ -3,10 +3,10 @@ safe-to-detach certificate.
 
 A note on the Node, in the same request, lists our changes: only these are taken back.
 
-The Node ends as ordered last. The server may carry out a sent request later. So a later order takes over at
-once from one that waits or reads, but lets a write end first, and each write names the version that it was
-made from. After an unanswered write even an unchanged Node is written once more (`fence_patch`): the server
-then refuses the late request.
+The last order counts, but the server may carry out a sent request later. So a later order takes over at once
+from one that waits or reads, but lets a write end first, and each write names the Node's version. After an
+unanswered write even an unchanged Node is written once more (`fence_patch`): the server then refuses the late
+request.
 """
 
 from __future__ import annotations

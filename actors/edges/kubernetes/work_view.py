@@ -52,7 +52,7 @@ PART_PODS, PART_ATTACHMENTS, PART_VOLUMES = 250, 500, 500
 SHARED_MAX = 50_000
 #: No kubelet exceeds these. 10 000 pods take at most 70 MiB.
 CLAIMS_MAX, CLAIMS_BYTES_MAX = 64, 2048
-#: Pods of a node, its attachments, new pods of one owner. A node has some 110 pods.
+#: A node has some 110 pods.
 FOLLOWED_MAX = 256
 #: 200 KiB in a record.
 ELSEWHERE_MAX = 5000
@@ -177,7 +177,7 @@ class PodView(msgspec.Struct, kw_only=True, gc=False):
     owner_api: str = ""
     same_name: bool = False
     daemon: bool = False
-    #: Its kubelet has reported a container.
+    #: The kubelet has reported a container.
     started: bool = False
     tolerates: tuple[TaintEffect, ...] = ()
     terminating: bool = False
@@ -299,8 +299,8 @@ OWNER_PATHS = {
     ("batch/v1", "Job"): "/apis/batch/v1/namespaces/{}/jobs/{}",
     ("v1", "ReplicationController"): "/api/v1/namespaces/{}/replicationcontrollers/{}",
 }
-#: A person scales down, and looks after a minute. A hundred outages have 20 requests a second, so each reads
-#: a few owners, the longest unread first.
+#: A person looks a minute after scaling down. A hundred outages share 20 requests a second, so each reads
+#: few owners.
 OWNERS_SECONDS, OWNERS_MAX = 60.0, 5
 
 
@@ -377,7 +377,7 @@ class Changes:
         self.news.set()
 
     def take(self) -> tuple[list[str], list[str]]:
-        """Wakes the follower, which may have to wait for another time."""
+        """Wakes the follower: its next time may have changed."""
         taken, news = ([*self._pods], [*self._attachments]), self.news
         self._pods, self._attachments, self.news = {}, {}, trio.Event()
         news.set()
@@ -619,10 +619,9 @@ NOT_FOLLOWED = Followed()
 
 
 class WorkEdge(Edge):
-    """Lists one node's pods and attachments on order, then reports their changes and their owners' new pods.
+    """Lists one node's pods and attachments, then reports their changes and their owners' new pods.
 
-    ``followed``: by an earlier leader. `observe` ends reports that are no longer needed: an outage may be
-    open for weeks.
+    ``followed``: by an earlier leader. `observe` ends needless reports: an outage may be open for weeks.
     """
 
     def __init__(

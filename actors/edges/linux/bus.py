@@ -84,9 +84,7 @@ def member(message: Message) -> str:
 
 
 class Incoming(Message):  # type: ignore[misc]  # jeepney has no types
-    """Its header is parsed. ``data``: all of it; None: it was too long. `close` closes its ``descriptors``,
-    except taken ones.
-    """
+    """``data``: all of it; None: it was too long. `close` closes the ``descriptors`` that no caller took."""
 
     def __init__(self, header: Header, data: bytes | None, descriptors: list[FileDescriptor]) -> None:
         self.header = header
@@ -178,7 +176,7 @@ class Bus:
         return self.lost
 
     async def _receive(self) -> Incoming | None:
-        """None: a message with an unreadable header. Raises BusError, OSError."""
+        """None: a message with an unreadable header."""
         descriptors: list[FileDescriptor] = []
         message = None
         try:
@@ -209,7 +207,7 @@ class Bus:
                     descriptor.close()
 
     async def _read(self, length: int, descriptors: list[FileDescriptor]) -> bytes:
-        """Descriptors that come with the bytes go to ``descriptors``. Raises BusError, OSError."""
+        """``descriptors`` takes those that come with the bytes."""
         parts = []
         while length:
             # Not beyond this message: descriptors come with a message's first bytes.

@@ -8,8 +8,8 @@ service manager (``Delegate=yes``), owned by our user, or the root of a machine 
 manager. We switch no controller on, so pods may run beside the daemon in one group.
 
 Without a cgroup, looks at all processes are repeated until one finds no new process of the tree: the first
-process, its session and group, and their descendants. Two kinds escape: a process that left the session and
-has lost its parent; and, once an adopted container's first process was reaped, a process outside its group.
+process, its session and group, and their descendants. A process escapes if it left the session and has lost
+its parent, or, once an adopted container's first process was reaped, if it is outside its group.
 """
 
 from __future__ import annotations
@@ -180,8 +180,8 @@ def all_stats() -> Iterator[proc.ProcessStat]:
 
 
 def tree_members(look: Iterable[proc.ProcessStat], roots: Collection[TreeRoot]) -> list[proc.ProcessStat]:
-    """The trees' processes, without zombies. A session or group counts only while its root is in the look
-    with its start time: numbers are reused.
+    """Without zombies. A session or group counts only while its root is in the look with its start time:
+    numbers are reused.
     """
     stats = list(look)
     starts = {stat.pid: stat.start_ticks for stat in stats}
@@ -304,7 +304,6 @@ def delegated_group(mounts: str, own: str) -> Path | None:
 
 
 def is_delegated(group: Path) -> bool:
-    """See the module's docstring."""
     if not os.access(group, os.W_OK):
         return False
     for name in DELEGATE_ATTRIBUTES:
@@ -324,7 +323,7 @@ class Cgroups:
 
     @classmethod
     def detect(cls, state_dir: Path) -> Cgroups | None:
-        """None: no group is delegated, or the kernel cannot kill one."""
+        """None: not delegated, or the kernel cannot kill a group."""
         try:
             mounts = Path("/proc/self/mountinfo").read_text()
             group = delegated_group(mounts, Path("/proc/self/cgroup").read_text())

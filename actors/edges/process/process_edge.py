@@ -297,7 +297,6 @@ class ProcessEdge:
     # --- hooks -----------------------------------------------------------------------------------
 
     async def _run_hook(self, order: d.RunHook, outlet: Outlet) -> Ending:
-        """Raises only cancellation."""
         entry = self._table.find(order.uid, order.container)
         if entry is None:
             return Ending("failed", UNKNOWN_CONTAINER)
@@ -338,7 +337,6 @@ class ProcessEdge:
         with suppress(OSError):
             self._records.store(entry.pod)
         end = await self._follow_hook(child)
-        # If the daemon ends first, it stays for the next one.
         del entry.pod.hooks[key]
         return hook_ending(end)
 
@@ -347,7 +345,7 @@ class ProcessEdge:
         try:
             await trio.lowlevel.wait_readable(child.pidfd)
         except BaseException:
-            # If the daemon ends, the next one follows the hook.
+            # After the daemon's end the next one follows the hook.
             if not self._killer.closed:
                 self._killer.kill_soon(processes.TreeRoot(child.pid, child.start_ticks))
 
@@ -465,8 +463,6 @@ POLL_SECONDS = 2.0
 
 
 class ManifestFound(NamedTuple):
-    """A new or changed file."""
-
     path: Path
     pods: list[tuple[Pod, ProcessSpec]]
     error: str = ""
@@ -481,8 +477,8 @@ FileStamp = tuple[int, int, int]
 
 
 class ManifestSource:
-    """One manifest file, or a folder. Each look compares the folder with its former state, so a lost
-    notification only delays. An unreadable file may be half written: it is read again.
+    """One file, or a folder. Each look compares the folder with its former state, so a lost notification only
+    delays. An unreadable file may be half written: it is read again.
     """
 
     def __init__(self, path: Path, load: LoadManifest) -> None:
@@ -526,7 +522,6 @@ class ManifestSource:
         return gone + [item for item in again if not item.error or os.path.exists(item.path)]
 
     def _stamps(self) -> dict[Path, FileStamp]:
-        """Raises OSError."""
         now: dict[Path, FileStamp] = {}
         # The same order each time.
         for path in sorted(self._path.iterdir()) if self._path.is_dir() else ():

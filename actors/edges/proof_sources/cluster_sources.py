@@ -131,7 +131,7 @@ _COMMON_NAME = re.compile(rb"\x06\x03\x55\x04\x03[\x0c\x13](.)", re.DOTALL)
 
 
 def certified_nodes(der: bytes) -> set[str]:
-    """A self-signed certificate has the name ``NODE@TIME``, one from the API ``system:node:NODE``."""
+    """A kubelet's own certificate has the name ``NODE@TIME``, one from the API ``system:node:NODE``."""
     names = [der[at.end() :][: at[1][0]].decode(errors="replace") for at in _COMMON_NAME.finditer(der)]
     return {each.removeprefix("system:node:").partition("@")[0] for each in names}
 

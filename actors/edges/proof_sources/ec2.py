@@ -100,7 +100,7 @@ class Credentials:
         return self._kept
 
     def _read_file(self, path: Path) -> Keys:
-        """Each time: the file may be renewed."""
+        """The file may be renewed."""
         parser = configparser.RawConfigParser(strict=False)
         try:
             parser.read_string(_text_of(path))

@@ -27,7 +27,7 @@ Privilege = Literal["user", "operator", "administrator"]
 #: smbios: the first three fields little-endian; rfc: as written (RFC 9562); ipmi: from the last byte to the
 #: first.
 GuidOrder = Literal["smbios", "rfc", "ipmi"]
-#: A session has eleven answers, for which slow controllers take 4 s each. A silent one takes 22 s.
+#: A slow controller takes 4 s for each of a session's eleven answers. A silent one takes 22 s.
 RETRY_SECONDS, RETRIES = 5, 2
 
 #: Get System GUID: the output of ``mc guid`` differs by version.
@@ -91,7 +91,6 @@ class Ipmi:
             await self._run(POWER_OFF_COMMAND)
 
     async def _look(self, system_uuid: str) -> tuple[str, Verdict]:
-        """Identity and power. Raises Unread."""
         said = ANSWER.fullmatch(await self._run(GUID_COMMAND, POWER_COMMAND))
         if said is None:
             raise Unread("what ipmitool printed is no GUID and no power")
@@ -108,7 +107,7 @@ class Ipmi:
         return identity, verdict
 
     async def _run(self, *commands: str) -> str:
-        """In one session. Raises Unread."""
+        """In one session."""
         username = await read_secret(self._username_file)
         if len((await read_secret(self._password_file)).encode()) > PASSWORD_BYTES_MAX:
             raise Unread(

@@ -155,7 +155,7 @@ NO_CONTROLLER = "no management controller is configured for this node"
 
 
 async def reading(source: ProofSource, machine: Machine) -> Said | None:
-    """Within the source's time; does not raise OSError and ValueError."""
+    """Bounded; an error becomes ``unknown``."""
     seconds = bounds.now.source_ipmi_seconds if source.source == "ipmi" else bounds.now.source_seconds
     try:
         with trio.fail_after(seconds):

@@ -192,7 +192,7 @@ class Redfish:
             raise Unread("the answer is no resource of Redfish") from None
 
     async def _request(self, method: str, path: str, body: bytes = b"") -> Answer:
-        """An answer with status 2xx. Raises Unread and RequestFailed."""
+        """Raises without a status 2xx."""
         authorization = await self._authorization()
         kind = (("Content-Type", "application/json"),) if body else ()
         answer = await self._service.request(method, path, (("Authorization", authorization), *kind), body)
