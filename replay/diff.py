@@ -163,14 +163,14 @@ def _waves(a: shutdown_record.ShutdownRecord, b: shutdown_record.ShutdownRecord)
 
 
 def _of_pod(pod: shutdown_record.PodRecord, shutdown: shutdown_record.ShutdownRecord) -> Compared:
-    """The whole stop, and its parts: a single part would repeat the pod's time."""
+    """A single part would repeat the pod's time."""
     took_ns = None if pod.began_ns is None else shutdown_record.pod_end_ns(pod, shutdown) - pod.began_ns
     parts = list(shutdown_record.stop_parts(pod, shutdown))
     several = {
         f"{each.container} {'hook' if each.what == 'hook' else 'stop'}": each.took_ns for each in parts
     }
     grace_ns = pod.grace_seconds * NS_PER_SECOND if pod.grace_ns is None else pod.grace_ns
-    # Not the wave's number, which another configuration changes without an effect on the pod.
+    # Not the wave's number, which another configuration may change without an effect.
     priority = shutdown.waves[pod.wave].priority if 0 <= pod.wave < len(shutdown.waves) else None
     return Compared(
         {"took": took_ns, **(several if len(parts) > 1 else {}), "grace": grace_ns},

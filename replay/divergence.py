@@ -1,7 +1,6 @@
 """The first difference of a replay, explained: both sides, its causes, the state, and the probable reason.
 
-A second pass over the journal finds the state of the actor that decided otherwise. If the rest of the journal
-replays, a record was edited; otherwise the logic may be another.
+If the rest of the journal replays, a record was edited; otherwise the logic may be another.
 """
 
 from __future__ import annotations

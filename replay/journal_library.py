@@ -57,8 +57,7 @@ BEGIN_LENGTH_MIN = 4
 
 def pick(found: Iterable[HasShutdownIdT], name: str, kind: str = "shutdown") -> HasShutdownIdT:
     """By ``last``, ``-1``, ``-2``, … or an id: its unique begin, or the number after the dash, is enough.
-
-    ``kind``: for the error. Raises NoSuchShutdown.
+    Raises NoSuchShutdown.
     """
     digits = name.removeprefix("-")
     back = 1 if name == LAST else 0

@@ -41,9 +41,6 @@ def _account(found: ShutdownOrRecord) -> ShutdownRecord:
     return found if isinstance(found, ShutdownRecord) else found.account
 
 
-# --- is it true, and what happened ---
-
-
 def verify(journal: Journal, shutdown: ShutdownOrOutage | None = None) -> Verification:
     """Executes the whole journal and compares every decision; with ``shutdown``, only its decisions count."""
     only = 0 if shutdown is None else shutdown.account.first_seq
@@ -58,9 +55,6 @@ def timeline_of(shutdown: ShutdownOrOutage, wanted: LineFilter = ALL_LINES) -> I
 def states_at(shutdown: ShutdownOrOutage, seq: int) -> States | None:
     """Every actor's state right after record ``seq``; None: no such record."""
     return states_of(shutdown.journal.history(), seq)
-
-
-# --- where the time went ---
 
 
 def blame(shutdown: ShutdownOrRecord, *, wave: int | None = None) -> list[time_spent.Cost]:
@@ -79,9 +73,6 @@ def critical_chain(found: ShutdownOrRecord | Outage | OutageRecord) -> time_spen
 def diff(a: ShutdownOrRecord, b: ShutdownOrRecord) -> diffing.Difference:
     """Of two shutdowns, also in two journals (`replay.diff`)."""
     return diffing.diff(_account(a), _account(b))
-
-
-# --- what would have been ---
 
 
 def what_if(
@@ -129,9 +120,6 @@ def simulate(seed: int = 0, **wanted: Any) -> Simulated:
     if asked.synthetic < 0:
         raise ValueError(f"synthetic={asked.synthetic}: there is no such number of pods")
     return simulate_seed(asked, seed)
-
-
-# --- for others ---
 
 
 def report_html(found: ShutdownOrOutage) -> str:

@@ -76,8 +76,7 @@ def redact(history: History, names: Pseudonyms) -> Iterator[Written]:
     if result.failure is not None:
         raise result.failure
     statement = _statement(history)
-    # Learn every name first, so that no pseudonym equals one. Decisions have only names of facts and of the
-    # first checkpoint.
+    # Learn every name first, so that no pseudonym equals one. Facts and the first checkpoint have all names.
     first = True
     for batch in history.batches():
         _identity(batch.header.identity, names)

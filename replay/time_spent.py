@@ -150,9 +150,9 @@ def waits_of(outage: OutageRecord, subject: Subject) -> Iterator[Waited]:
 
 # --- the critical chain: what the total is made of ---
 
-# Segments follow each other without a gap from the signal to the release's order, so they add up to the
-# total. A wave contains the pod that ended last. A pod contains the parts of its stop that led to its end:
-# from the exit back to the hook, or to the other container's exit, that the container waited for.
+# Segments follow each other without a gap from the signal to the release's order. A wave contains the pod
+# that ended last. A pod contains the parts that led to its end, from its exit back to the hook, or to the
+# other container's exit, that it waited for.
 
 SegmentKind = (
     PhaseKind
@@ -357,8 +357,8 @@ def _pod_segments(parts: Sequence[shutdown_record.StopPart], began_ns: int, at_n
             first_ns = max(began_ns, max(ended, default=began_ns))
             yield Segment("waiting", first_ns, at_ns, "nothing on record")
         else:
-            # The part that ended then held the next one: a hook its container's signal, a main container a
-            # sidecar's. The same container's part comes first, then the longest.
+            # A hook holds its container's signal, a main container a sidecar's. The same container's part
+            # comes first, then the longest.
             part = min(
                 running,
                 key=lambda part: (part.ended_ns != at_ns, part.container != container, part.began_ns),

@@ -26,7 +26,6 @@ from ebbtide.fleet.fleet_rows import UNREAD
 from ebbtide.replay.advise import Evidence, Trial, workload
 from ebbtide.replay.journal_library import Journal
 
-#: Of a shutdown that could not be decided again.
 DIVERGED, NOT_ASKED = "diverged", "not-asked"
 
 

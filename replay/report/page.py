@@ -324,8 +324,7 @@ def _chain_item(segment: Segment, total_ns: int) -> Markup:
     since = tag("span", at(segment.began_ns), class_="when")
     within = [_chain_item(each, total_ns) for each in segment.within]
     inner = (tag("ol", *within),) if within else ()
-    # Integers: a journal gives the same page on every machine. The shortest stage is two parts wide: an
-    # invisible bar would mean "no time".
+    # The shortest stage is two parts wide: an invisible bar would mean "no time".
     left = BAR_SCALE * segment.began_ns // total_ns
     width = max(2, BAR_SCALE * segment.took_ns // total_ns)
     ground = tag("rect", width=BAR_SCALE, height=BAR_HEIGHT, class_="rest")
@@ -492,8 +491,8 @@ def progress_section(shutdown: shutdown_record.ShutdownRecord) -> Markup:
     return section("course", "Restarts and the rest", *parts)
 
 
-# What the page's script draws, without the tables' content. Times are microseconds since the signal. Pods and
-# events refer to each other by place: a UID is longer.
+# The script's data, without the tables' content. Times are microseconds since the signal. Pods and events
+# refer to each other by place: a UID is longer.
 
 
 #: ``ebbtide journal show`` has the whole event.
@@ -525,8 +524,8 @@ class TextIndex(dict[str, int]):
 def chart(
     shutdown: shutdown_record.ShutdownRecord, lines: Iterable[Line], holders: Iterable[str]
 ) -> dict[str, Any]:
-    """``holders`` are UIDs. In the result ``lines`` are marks across the whole timeline, and ``beside`` has a
-    row for each kind of order, with each order's begin and end.
+    """``holders`` are UIDs. In the result ``lines`` are marks across the timeline, and ``beside`` has each
+    kind of order with its begins and ends.
     """
     pods = worst_first(shutdown.pods)
     index = {pod.uid: place for place, pod in enumerate(pods)}

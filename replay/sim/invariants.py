@@ -30,12 +30,12 @@ from ebbtide.replay.sim.sim_node import KUBELET, Happening, SimulatedContainer
 
 EventT = TypeVar("EventT", bound=Event)
 
-#: An effect's time: a step, its barrier, the edge's latency, the way back.
+#: A step, its barrier, the edge's latency, the way back.
 SLACK_NS = 300 * MS
 
 
 class Served(NamedTuple):
-    """A daemon's time, from its readiness to its end."""
+    """From a daemon's readiness to its end."""
 
     life: int
     from_ns: int
@@ -76,8 +76,6 @@ AGAIN_SEEN_NS = 600 * MS
 
 
 class BootView:
-    """One boot, indexed."""
-
     #: From a daemon's readiness until it knows what happened before.
     CATCH_UP_NS = 50 * MS
     #: Exits are reported one by one, each some milliseconds late.
@@ -141,8 +139,6 @@ class BootView:
             found.setdefault(event.uid, []).append((self.at_ns(record), event))  # type: ignore[attr-defined]
         return found
 
-    # --- what happened ---
-
     def of(self, *whats: str) -> list[Happening]:
         if whats not in self._by_what:
             if len(whats) == 1:
@@ -178,8 +174,6 @@ class BootView:
     def served_through(self, from_ns: int, to_ns: int) -> bool:
         """One daemon ran all the time."""
         return any(each.from_ns <= from_ns and to_ns <= each.to_ns for each in self.served)
-
-    # --- pods ---
 
     def boxes(self, uid: str | None = None) -> Sequence[SimulatedContainer]:
         """One pod's containers, or all."""
@@ -242,7 +236,7 @@ class BootView:
         return plans[-1][1].means if plans and plans[-1][1].means in ("api", "observe") else ""
 
     def out_of_reach(self, box: SimulatedContainer, from_ns: int, to_ns: int) -> bool:
-        """At some time in between only a hung runtime could have reached it."""
+        """At some time only a hung runtime could have reached it."""
         if box.uid not in self.boot.hidden:
             return False
         hung_ns = None
@@ -333,7 +327,7 @@ def the_lock_is_released_at_once(view: BootView) -> BreachSentences:
 
 
 def _kubelets_ends(view: BootView, records: Sequence[Record]) -> list[int]:
-    """When the kubelet had stopped or had unmounted the volumes, or the bounds of these waits."""
+    """When the kubelet had stopped or unmounted the volumes, or the waits' bounds."""
     found: dict[str, int] = {}
     for record in records:
         at_ns = view.at_ns(record)
@@ -416,7 +410,7 @@ def the_grant_is_enough(view: BootView) -> BreachSentences:
         if limit.at_ns >= view.stopping_ns or not alive or not held:
             continue
         signal_ns = max(seen.at_ns for seen in view.of("shutdown") if seen.at_ns <= limit.at_ns)
-        # The daemon reads the property after the signal: while the limit is raised, either value is right.
+        # While the limit is raised, the daemon may read either value.
         raising = any(signal_ns - 100 * MS <= seen.at_ns <= signal_ns for seen in view.of("drop-in"))
         heard = any(
             event.active and signal_ns <= view.at_ns(record) <= signal_ns + 100 * MS
@@ -784,7 +778,7 @@ def _stop_begins(view: BootView, box: SimulatedContainer) -> list[tuple[int, dec
 
 
 def no_container_outlives_its_grace(view: BootView) -> BreachSentences:
-    """At the end of the grace a container gets its stop signal, and SIGKILL as soon as the floor allows."""
+    """At the end of its grace a container gets its stop signal, and after the floor SIGKILL."""
     for box in () if view.hurt else view.boxes():
         # A restarted container belongs to the last shutdown that adopted its pod.
         begins = _stop_begins(view, box)
@@ -940,7 +934,7 @@ def _fits(
 
 
 def _died_of_kill(view: BootView, box: SimulatedContainer) -> bool:
-    """SIGKILL ended it, or may have: a daemon does not see how a process ended that is not its child."""
+    """SIGKILL ended it, or may have: a daemon knows only how its children ended."""
     exit_ns = view.exit_ns(box)
     watched = any(each.from_ns <= exit_ns <= each.to_ns for each in view.served)
     return view.exit_signal(box) == "SIGKILL" or (watched and _died_unseen(view, box))
@@ -1250,8 +1244,8 @@ def no_wait_for_a_stopped_kubelet(view: BootView) -> BreachSentences:
 
 
 def each_status_is_delivered_or_named(view: BootView) -> BreachSentences:
-    """After the wait every ordered final status is in the API server, or on record as missing. While the
-    server answers, the wait uses its time.
+    """After the wait each final status is in the API server, or on record as missing. While the server
+    answers, the wait uses its time.
     """
     if not view.boot.mode or view.hurt:
         return

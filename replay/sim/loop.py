@@ -2,10 +2,8 @@
 
 An `Agenda` holds future facts and moves of the world. The `Loop` takes the next entry, or a `Tick` if the
 actors' earliest deadline comes first, steps the `System` with it, and gives the new records to a `World`,
-which puts the outcomes of their orders on the agenda.
-
-``simulate`` draws latencies and models the edges (`replay.sim.edges`); ``what-if`` takes latencies and
-answers from a record (`replay.whatif.world`).
+which puts the outcomes of their orders on the agenda: ``simulate`` models the edges (`replay.sim.edges`),
+``what-if`` answers from a record (`replay.whatif.world`).
 """
 
 from __future__ import annotations
@@ -234,7 +232,7 @@ class PendingEffect:
 
 
 class Effects:
-    """Of one process."""
+    """One process's effects."""
 
     def __init__(self, agenda: Agenda, draws: Draws, table: Mapping[type[Order], Begin]) -> None:
         self._agenda = agenda
@@ -329,8 +327,6 @@ class Effects:
         elapsed_ns = self._agenda.now_ns - work.since_ns
         ended = OrderEnded(key=key, result=result, reason=reason, elapsed_ns=elapsed_ns, exit_code=exit_code)
         self._agenda.after(0, ended)
-
-    # --- after a restart ---
 
     def adopt(
         self, orders: Iterable[Order], follow: Callable[[Order], Script | None], *, same_userspace: bool

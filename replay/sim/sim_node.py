@@ -20,8 +20,7 @@ from ebbtide.replay.sim.scenario import ContainerPlan, Faults, HookPlan, PodPlan
 
 # --- the world log ---
 
-# World time runs on over crashes and boots. No entry comes from the daemon's records, because the invariants
-# compare the two.
+# World time runs on over crashes and boots. The invariants compare this log with the daemon's records.
 
 
 class Happening(NamedTuple):

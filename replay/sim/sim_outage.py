@@ -6,9 +6,6 @@
 Kubernetes' controllers behave as measured: NotReady after the monitor's grace, the delete at once, the pod
 collector every 20 s and only while the node is not Ready, the detach when the pod is gone. The controller
 sees changes late and in order; its writes are compare-and-swaps that land late.
-
-A seed draws faults of the machine, the leaders, the API server and the management controller, which may lie.
-A person may force-delete the pod, after which the six-minute timer detaches, or may declare the machine off.
 """
 
 from __future__ import annotations
@@ -126,13 +123,11 @@ class World:
         #: Of the journal, between two leaders.
         self.losses = self.draws.fork("journal")
         self.lost = self.taints_lost = 0
-        #: The API server is away until the one, and is there without a break since the other.
+        #: The API server is away until then; there without a break since then.
         self.api, self.away_until, self.there_since = self.draws.fork("api"), 0, 0
         self.renewed_at = 0
         #: Since then the kubelet runs and reaches the API server; -1: it does not.
         self.alive_since, self.killed_alive = 0, 0
-
-    # --- time and chance ---
 
     @property
     def now(self) -> int:

@@ -114,7 +114,7 @@ class MemorySource:
 
 
 class SimulatedDaemon:
-    """One process. ``number``: in the whole run. ``system``: its state from the journal."""
+    """One process. ``number``: in the whole run. ``system``: from the journal."""
 
     def __init__(
         self,
@@ -144,8 +144,6 @@ class SimulatedDaemon:
         self.effects = Effects(agenda, draws.fork("effects"), table)
         self._redo = draws.fork("adopt")
 
-    # --- for its edges (`replay.sim.edges.DaemonProcess`) ---
-
     def report(self, delay_ns: int, fact: Fact) -> None:
         self._agenda.after(delay_ns, fact)
 
@@ -159,8 +157,6 @@ class SimulatedDaemon:
 
     def end_order(self, key: str, outcome: Outcome) -> None:
         self.effects.end(key, *outcome)
-
-    # --- its life ---
 
     def start(self, loop: Loop) -> None:
         plan, node = self._plan, self._node
@@ -241,8 +237,6 @@ class Machine:
 
     def _world_ns(self) -> int:
         return self._since_ns + self._agenda.now_ns
-
-    # --- boots ---
 
     def _boot(
         self, uptime_ns: int, off_ns: int, begin: Callable[[SimulatedNode], int], soft: bool = False
@@ -331,8 +325,6 @@ class Machine:
         self._bury("crash", "the machine is down")
         self._agenda.clear()
 
-    # --- the service manager ---
-
     def _start(self) -> None:
         node, number = self._node, len(self.lives) + 1
         if node.stopping or node.is_down:
@@ -358,7 +350,6 @@ class Machine:
             self.life.effects.hold(records)
         for record in records:
             if isinstance(record.event, Leave):
-                # The daemon ends in good order.
                 self.journal.seal()
                 self._node.logind.close(0)
                 self._bury("left", record.event.reason)

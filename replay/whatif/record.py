@@ -358,7 +358,7 @@ class RecordedBehaviour:
                 self._decided(played.event, at)
             elif not isinstance(played.event, Tick) and not self._attribute(changed := edit(played)):
                 if self.released is not None:
-                    # The release caused later facts: the machine went down, or stayed up.
+                    # The release caused later facts.
                     self.after_release.append(Answer(changed.at_ns - self.released.mono_ns, changed))
                 else:
                     if isinstance(changed.event, DaemonStarted):
@@ -423,7 +423,6 @@ class RecordedBehaviour:
                 self.listing = [*parts, self.answers[event.key][-1]]
                 return True
             case LogindRead() | DropInsRead():
-                # It comes before the open order's outcome.
                 key = next((key for key, order in self._open.items() if isinstance(order, LOGIND_ORDERS)), "")
                 return self._answer(key, changed)
             case AutopsyTaken():

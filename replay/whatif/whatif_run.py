@@ -2,7 +2,7 @@
 
 A container or hook with only a known bound ends just after it in the best case, and never by itself in the
 worst. Equal results are certain. A total is the interval between the runs, which need not hold for every
-mixture. Without changes both runs are the record, event by event (`Comparison.is_same`).
+mixture. Without changes both runs are the record (`Comparison.is_same`).
 """
 
 from __future__ import annotations
@@ -125,7 +125,6 @@ def what_if(history: History, first_seq: int, changes: Changes, curves: Curves |
 def run_again(shutdown: RecordedShutdown, changes: Changes, curves: Curves | None = None) -> Comparison:
     """As `what_if`. Raises WrongChange."""
     if changes.settings is not None:
-        # No configuration has it.
         version = shutdown.settings.projection_version
         changes = replace(changes, settings=replace(changes.settings, projection_version=version))
     grant_ns = changes.grant_ns if changes.grant_ns is not None else _raised_ns(shutdown, changes)
