@@ -75,8 +75,11 @@ def _transitions() -> Transitions:
         (SHUTDOWN_PHASES, DROP_IN_PHASES), phase_of,
         Row(EVERY, facts.DaemonStarted, _started, "= at-rest"),
         # --- the configuration
-        Row("up", facts.SettingsLoaded, _settings_loaded, "= ordered", _ADOPTS),
-        Row("in-shutdown", facts.SettingsLoaded, _settings_deferred, decides=(ConfigDeferred,)),
+        Row("up", facts.SettingsLoaded, lambda state, event, now: _adopt(state, event.settings),
+            "= ordered", _ADOPTS),
+        Row("in-shutdown", facts.SettingsLoaded,
+            lambda state, event, now: (replace(state, pending=event.settings), [ConfigDeferred()]),
+            decides=(ConfigDeferred,)),
         Row(EVERY, ShutdownBegan, takes(in_episode=True, preparing=True), "in-shutdown"),
         Row("up", EpisodeClosed, _closed, "= ordered", _ADOPTS),
         Row("in-shutdown", EpisodeClosed, _closed, "= up ordered", _ADOPTS),
@@ -93,14 +96,6 @@ def _transitions() -> Transitions:
 
 
 # --- the configuration ---------------------------------------------------------------------------
-
-
-def _settings_loaded(state: ConfigState, event: facts.SettingsLoaded, now: int) -> Result:
-    return _adopt(state, event.settings)
-
-
-def _settings_deferred(state: ConfigState, event: facts.SettingsLoaded, now: int) -> Result:
-    return replace(state, pending=event.settings), [ConfigDeferred()]
 
 
 def _adopt(state: ConfigState, settings: Settings) -> Result:

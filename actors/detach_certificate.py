@@ -64,7 +64,8 @@ def _transitions() -> Transitions:
         Row(EVERY, d.ShutdownBegan,
             lambda state, event, now: (renewed(state, CertificateState), ()), "ending"),
         # The pods' ends.
-        Row("ending asked", d.PlanMade, _plan_made),
+        Row("ending asked", d.PlanMade, lambda state, event, now: (
+                replace(state, listed=event.listed) if state.node else state, ())),
         Row("ending asked", d.PodPlanned, _planned_again),
         Row("ending", d.PodEnded, _then_ask(_pod_ended), "= asked", _ASKS),
         Row("asked", d.PodEnded, _then_certify(_pod_ended), decides=_CERTIFIES),
@@ -82,7 +83,8 @@ def _transitions() -> Transitions:
         # The mounts, and the certificate.
         Row("ending", f.OrderEnded, _delete_ended),
         Row("asked", f.OrderEnded, _then_certify(_order_ended), decides=_CERTIFIES),
-        Row("asked", f.MountsRead, _mounts_read),
+        Row("asked", f.MountsRead, lambda state, event, now: (
+                replace(state, mounted=event.mounted) if event.key == state.check_key else state, ())),
         Row(EVERY, d.ShutdownCancelled, _cancelled, "= up", (d.CancelOrder,)),
         Row(EVERY, d.EpisodeClosed, lambda state, event, now: (renewed(state, CertificateState), ()), "= up"),
         ignored("up", d.PlanMade, d.PodPlanned, d.StopKubelet, d.KubeletStopped, d.TakeInventory,
@@ -101,10 +103,6 @@ def _cancelled(state: CertificateState, event: d.ShutdownCancelled, now: int) ->
 
 
 # --- the pods' ends -----------------------------------------------------------------------------------
-
-
-def _plan_made(state: CertificateState, event: d.PlanMade, now: int) -> Result:
-    return (replace(state, listed=event.listed), ()) if state.node else (state, ())
 
 
 def _planned_again(state: CertificateState, event: d.PodPlanned, now: int) -> Result:
@@ -228,10 +226,6 @@ def _then_certify(note: Handler) -> Handler:
         return state, [*decisions, announced]
 
     return handle
-
-
-def _mounts_read(state: CertificateState, event: f.MountsRead, now: int) -> Result:
-    return (replace(state, mounted=event.mounted), ()) if event.key == state.check_key else (state, ())
 
 
 def _order_ended(state: CertificateState, event: f.OrderEnded, now: int) -> Result:

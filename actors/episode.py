@@ -159,7 +159,9 @@ def _transitions() -> Transitions:
         ignored("idle listing draining flushing released cancelling", d.WaveEnded),
         Row("idle listing waves flushing released", d.PodEnded, _mark_ended),
         Row("draining", d.PodEnded, _then_drain(_mark_ended), "= flushing", (d.PodsEnded,)),
-        Row("cancelling", d.PodEnded, _last_pod_ended, "= idle", (d.EpisodeClosed,)),
+        Row("cancelling", d.PodEnded,
+            lambda state, event, now: _end_cancelled(_mark_ended(state, event, now)[0]),
+            "= idle", (d.EpisodeClosed,)),
         Row("listing waves draining", f.Tick, _give_up, "flushing", (d.PodsEnded,)),
         Row("cancelling", f.Tick, _give_up_cancelled, "= idle", (d.PodsEnded, d.PodEnded, d.EpisodeClosed)),
         ignored("idle flushing released", f.Tick),
@@ -684,11 +686,6 @@ def _mark_ended(state: EpisodeState, event: d.PodEnded, now: int) -> Result:
     if event.uid not in state.carried:
         return state, ()
     return replace(state, carried={uid: wave for uid, wave in state.carried.items() if uid != event.uid}), ()
-
-
-def _last_pod_ended(state: EpisodeState, event: d.PodEnded, now: int) -> Result:
-    state, _ = _mark_ended(state, event, now)
-    return _end_cancelled(state)
 
 
 # --- the end -----------------------------------------------------------------------------------

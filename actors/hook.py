@@ -106,7 +106,8 @@ def _transitions() -> Transitions:
             (*HOOK_BEGINS, d.HookEnded, d.SendSignal)),
         ignored("new ended", f.PodJoined),
 
-        Row("planned",    d.HandedOver,     _await_handed_over),
+        Row("planned",    d.HandedOver,     lambda state, event, now: (
+                replace(state, means="cri") if state.means == "api" else state, ())),
         Row("stopping",   d.HandedOver,     _handed_over,  "= ended",
             (*HOOK_BEGINS, d.HookEnded, d.SendSignal, d.PodEnded)),
         Row("planned",    f.HurryRequested, _hurry_later),
@@ -299,12 +300,6 @@ def cut_hook(down: ContainerState, now: int, *, lost: bool = False) -> Container
     return down, [cancel, *ended]
 
 
-def abandon_hook(down: ContainerState) -> list[Event]:
-    """No effect outlives the pod's record."""
-    running = down.phase == "hook" and down.hook_key
-    return [d.CancelOrder(key=down.key("cut"), target=down.hook_key)] if running else []
-
-
 # --- stop --------------------------------------------------------------------------------------
 
 
@@ -329,13 +324,6 @@ def _stop_signal(down: ContainerState) -> d.SendSignal:
     )
 
 
-def resume_stop(down: ContainerState, now: int) -> ContainerState:
-    """A daemon died before the outcome, so the signal may not have gone out. The floor counts from now."""
-    if down.phase != "stopping" or not down.stop_open:
-        return down
-    return _stopped_anew(down, now)
-
-
 def _stopped_anew(down: ContainerState, now: int) -> ContainerState:
     kill_at_ns = max(down.kill_at_ns, min(now + FLOOR_NS, down.limit_ns))
     return replace(down, stop_since_ns=now, kill_at_ns=kill_at_ns, since_ns=max(now, 1))
@@ -350,17 +338,6 @@ def stood_still(down: ContainerState, now: int, due_ns: int) -> ContainerState:
     if down.phase == "hook" and down.hook_key and down.stop_by_ns <= due_ns:
         return replace(down, deadline_ns=now + HOOK_LOOK_NS, since_ns=now)
     return down
-
-
-def repeat_stop(down: ContainerState) -> ContainerStep:
-    """The daemon died between the call and its record. The container's time goes on."""
-    down = replace(down, tries=down.tries + 1, stop_open=True)
-    return down, [_stop_signal(down)]
-
-
-def examine_container(down: ContainerState) -> ContainerStep:
-    order = d.TakeAutopsy(key=down.key("autopsy"), uid=down.uid, container=down.spec.name)
-    return replace(down, autopsy=True), [order]
 
 
 def overdue_ns(now: int, deadline_ns: int, limit_ns: int) -> int:
@@ -441,7 +418,9 @@ def _stop_order_ended(down: ContainerState, event: f.OrderEnded, key: OrderKey, 
     if _is_former(down, key):
         return down, []
     if down.phase == "stopping" and event.result == "unknown":
-        return repeat_stop(down)
+        # The container's time goes on.
+        down = replace(down, tries=down.tries + 1, stop_open=True)
+        return down, [_stop_signal(down)]
     signal, name, note, error = down.spec.stop_signal, down.spec.name, "", ""
     if event.result in ("unknown", "timed-out"):
         note = f"whether {name} got {signal} is not known"
@@ -751,10 +730,6 @@ def _spare(state: PodState, reason: str) -> Result:
     return replace(state, over=True), [spared]
 
 
-def _await_handed_over(state: PodState, event: d.HandedOver, now: int) -> Result:
-    return (replace(state, means="cri"), ()) if state.means == "api" else (state, ())
-
-
 def _handed_over(state: PodState, event: d.HandedOver, now: int) -> Result:
     """The grace begins again if the wave has time, because a failed kubelet may have stopped no container. A
     straggler's wave and a hurried pod have no time.
@@ -1018,7 +993,8 @@ def _container_due(down: ContainerState, now: int, daemon_ns: int = 0) -> Contai
         return cut_hook(down, now, lost=now < daemon_ns + FOLLOWED_NS)
     if down.kill_at_ns <= now:
         return kill_container(down)
-    return examine_container(down)
+    order = d.TakeAutopsy(key=down.key("autopsy"), uid=down.uid, container=down.spec.name)
+    return replace(down, autopsy=True), [order]
 
 
 def _note_last_kill(state: PodState, event: d.PodStopBegan | d.DeadlineMoved, now: int) -> Result:
@@ -1060,8 +1036,13 @@ def _order_ended(state: PodState, event: f.OrderEnded, now: int) -> Result:
 
 
 def _daemon_started(state: PodState, event: f.DaemonStarted, now: int) -> Result:
-    """An open delete is repeated, so the first one may have been taken."""
-    downs = tuple(resume_stop(down, now) for down in state.downs)
+    """Without its outcome a stop signal may not have gone out: the floor counts from now. An open delete is
+    repeated, so the first one may have been taken.
+    """
+    downs = tuple(
+        _stopped_anew(down, now) if down.phase == "stopping" and down.stop_open else down
+        for down in state.downs
+    )
     deletes = state.deletes + 1 if state.delete_key else state.deletes
     daemon_ns = max(now, 1) if state.begun and not state.over else state.daemon_ns
     return replace(state, downs=downs, deletes=deletes, daemon_ns=daemon_ns), ()
@@ -1126,8 +1107,9 @@ def _cancelled(state: PodState, event: d.ShutdownCancelled, now: int) -> Result:
 
 
 def _given_up(state: PodState, event: d.PodsEnded, now: int) -> Result:
-    # An open stop signal or SIGKILL is still wanted.
-    cancels = [cancel for down in state.downs for cancel in abandon_hook(down)]
+    # No hook outlives the pod's record. An open stop signal or SIGKILL is still wanted.
+    running = [down for down in state.downs if down.phase == "hook" and down.hook_key]
+    cancels = [d.CancelOrder(key=down.key("cut"), target=down.hook_key) for down in running]
     return replace(state, over=True), [*cancels, _pod_ended_event(state, now)]
 
 

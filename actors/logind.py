@@ -166,7 +166,9 @@ def _transitions() -> Transitions:
             decides=(ShutdownDetected, ShutdownWithdrawn, CancelOrder, Arm)),
         ignored("disabled overtime", facts.PreparingRead),
         Row("up cancelled", facts.PrepareForShutdown, _signal, decides=(ShutdownDetected,)),
-        Row("preparing released", facts.PrepareForShutdown, _signal_in_shutdown,
+        # A second ``true``, from a restarted logind, is the same episode with a new deadline.
+        Row("preparing released", facts.PrepareForShutdown,
+            lambda state, event, now: _signal(state, event, now) if event.active else _withdrawn(state),
             "= arming releasing cancelled",
             decides=(ShutdownDetected, ShutdownWithdrawn, CancelOrder, Arm)),
         # In overtime the unit's stop counts, not logind's limit or cancel.
@@ -378,11 +380,6 @@ def _signal(state: LogindState, event: facts.PrepareForShutdown, now: int) -> Re
     # The running timer has the signal's limit.
     state = replace(state, grant_ns=event.grant_ns, kind=event.kind, lock_held=event.lock_held)
     return _detected(state)
-
-
-def _signal_in_shutdown(state: LogindState, event: facts.PrepareForShutdown, now: int) -> Result:
-    """A second ``true``, from a restarted logind, is the same episode with a new deadline."""
-    return _signal(state, event, now) if event.active else _withdrawn(state)
 
 
 def _stop_requested(state: LogindState, event: facts.StopRequested, now: int) -> Result:

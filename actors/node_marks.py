@@ -78,7 +78,10 @@ def _transitions() -> Transitions:
         (("up", "down"), KUBELET_PHASES), _phase_of,
         Row(EVERY, f.DaemonStarted, _started),
         Row(EVERY, d.ConfigAdopted, takes("unready")),
-        Row(EVERY, d.LastBootEnded, _last_boot_ended, decides=(d.PublishLastBoot,)),
+        # For peers, when this node is back.
+        Row(EVERY, d.LastBootEnded, lambda state, event, now: (
+                _publish_last_boot(replace(state, last_boot=event)) if state.node else (state, ())),
+            decides=(d.PublishLastBoot,)),
         Row(EVERY, d.ShutdownBegan, _began, "down kubelet-runs", (d.AnnounceNode,)),
         Row(EVERY, d.MeansChosen, _mode_chosen, "= kubelet-stopping kubelet-runs",
             (d.AnnounceNode, d.PostEvent)),
@@ -245,11 +248,6 @@ def _closed(state: MarksState, event: d.EpisodeClosed, now: int) -> Result:
 
 
 # --- how the last boot ended ---------------------------------------------------------------------------
-
-
-def _last_boot_ended(state: MarksState, event: d.LastBootEnded, now: int) -> Result:
-    """For peers, when this node is back."""
-    return _publish_last_boot(replace(state, last_boot=event)) if state.node else (state, ())
 
 
 def _publish_last_boot(state: MarksState) -> Result:

@@ -163,10 +163,10 @@ def _transitions() -> Transitions:
         Row("up shutting-down", f.OrderEnded, _order_ended, decides=(d.DeliverStatuses,)),
         Row("flushing", f.OrderEnded, _then_flush(_order_ended), "= shutting-down", _LAST),
         Row("flushing-after-cancel", f.OrderEnded, _then_flush(_order_ended), "= up", _LAST),
-        Row("up", f.ApiRead, lambda state, event, now: _deliver_late(state), decides=(d.DeliverStatuses,)),
+        Row("up flushing-after-cancel", f.ApiRead, lambda state, event, now: _deliver_late(state),
+            decides=(d.DeliverStatuses,)),
         ignored("shutting-down", f.ApiRead),
         Row("flushing", f.ApiRead, _api_read_flushing),
-        Row("flushing-after-cancel", f.ApiRead, _api_read_after_cancel, decides=(d.DeliverStatuses,)),
         # The machine stays up, or has come back.
         Row(EVERY, d.ShutdownCancelled, _cancelled, "up"),
         Row(EVERY, d.EpisodeClosed, _closed, "up", (d.DeliverStatuses, d.StatusesSettled)),
@@ -541,10 +541,6 @@ def _delivery_ended(state: NodeStatusState, event: f.OrderEnded) -> NodeStatusSt
     if not state.node or event.result == "cancelled":
         return state
     return replace(state, late_statuses=(*state.late_statuses, *statuses))
-
-
-def _api_read_after_cancel(state: NodeStatusState, event: f.ApiRead, now: int) -> Result:
-    return _deliver_late(state) if event.reachable else (state, ())
 
 
 def _api_read_flushing(state: NodeStatusState, event: f.ApiRead, now: int) -> Result:

@@ -310,9 +310,11 @@ def _transitions() -> Transitions:
     return Transitions(
         get_args(OutagePhase), attrgetter("phase"),
         # --- the process
-        Row("quiet", o.LeaderStarted, _started_quiet),
+        Row("quiet", o.LeaderStarted,
+            lambda state, event, now: (replace(_configured(state, event, now), proof=""), ())),
         Row(f"{_BEFORE} aside", o.LeaderStarted, _started_before, "reading", (o.ReadNode, o.ListWork)),
-        Row(f"{_TAINTED} following gone", o.LeaderStarted, _started_tainted,
+        Row(f"{_TAINTED} following gone", o.LeaderStarted,
+            lambda state, event, now: _with_list(*_placed_anew(_configured(state, event, now), now)),
             decides=(o.ReturnPermit, o.ListWork)),
         # If our taint is gone, the outage ends or another begins.
         Row("quarantined untainting", o.LeaderStarted, _started_back, f"= {_UNTAINTED}",
@@ -361,7 +363,9 @@ def _transitions() -> Transitions:
         Row("suspected", f.OrderEnded, _sources_read),
         Row("switching", f.OrderEnded, _own(_switch_ended), f"= reading {_CONSIDERED}",
             (o.ReadNode, *_CONSIDER)),
-        Row("asking", o.NodesCounted, _counted),
+        Row("asking", o.NodesCounted,
+            lambda state, event, now: (
+                replace(state, counted=event) if event.key == state.key else state, ())),
         ignored(f"quiet suspected tainting switching reading aside {_WAITING}", o.NodesCounted),
         Row("asking", f.OrderEnded, _own(_permit_ended), f"following {_CONSIDERED}", _CONSIDER),
         Row("tainting", f.OrderEnded, _own(_taint_ended), "= reading recovering out untainting",
@@ -379,9 +383,12 @@ def _transitions() -> Transitions:
             decides=(o.ReturnPermit, o.OutageReminded)),
         Row("following", f.Tick, _tick_following, f"= {_UNTAINTED}",
             (o.OutageReminded, o.ReadSources, *_FOLLOW)),
-        Row("quarantined", f.Tick, _ticked(_tick_quarantined),
+        Row("quarantined", f.Tick, _ticked(lambda state, event, now: (
+                _quarantine(state, now) if state.key else _remind(state, event, now))),
             decides=(o.ReturnPermit, o.OutageReminded, o.SetQuarantine)),
-        Row("untainting", f.Tick, _tick_untainting, decides=(o.OutageReminded, o.RemoveTaint)),
+        Row("untainting", f.Tick,
+            lambda state, event, now: _remind(state, event, now) if state.dry_run else _untaint(state, now),
+            decides=(o.OutageReminded, o.RemoveTaint)),
         ignored("quiet asking tainting switching", f.Tick),
         # --- what hangs
         Row(_OPEN, o.WorkListed, _listed, "= out quiet",
@@ -599,10 +606,6 @@ def _contradiction_ended(state: OutageState, event: o.ContradictionEnded, now: i
 def _sources_read(state: OutageState, event: f.OrderEnded, now: int) -> Result:
     read = parse_order_key(event.key).what == "sources" and event.result == "done"
     return replace(state, readings=min(state.readings + read, READINGS_BEFORE)), ()
-
-
-def _counted(state: OutageState, event: o.NodesCounted, now: int) -> Result:
-    return replace(state, counted=event if event.key == state.key else state.counted), ()
 
 
 def _permit_ended(state: OutageState, event: f.OrderEnded, now: int) -> Result:
@@ -1090,10 +1093,6 @@ def _quarantine_ended(state: OutageState, event: f.OrderEnded, now: int) -> Resu
     return _freed(replace(state, key="", refused=0), now)
 
 
-def _tick_quarantined(state: OutageState, event: f.Tick, now: int) -> Result:
-    return _quarantine(state, now) if state.key else _remind(state, event, now)
-
-
 def _untaint(state: OutageState, now: int) -> Result:
     """Remove everything of ours in one write; in a dry run wait until another client removes it."""
     state, back = _permit_back(replace(state, phase="untainting", wake_ns=NEVER_NS))
@@ -1104,10 +1103,6 @@ def _untaint(state: OutageState, now: int) -> Result:
     else:
         after, orders = _ordered(state, "untaint", o.RemoveTaint, node=state.node, node_uid=state.node_uid)
     return after, [*back, *orders]
-
-
-def _tick_untainting(state: OutageState, event: f.Tick, now: int) -> Result:
-    return _remind(state, event, now) if state.dry_run else _untaint(state, now)
 
 
 def _untaint_ended(state: OutageState, event: f.OrderEnded, now: int) -> Result:
@@ -1184,20 +1179,12 @@ def _configured(state: OutageState, event: o.LeaderStarted, now: int) -> OutageS
     )
 
 
-def _started_quiet(state: OutageState, event: o.LeaderStarted, now: int) -> Result:
-    return replace(_configured(state, event, now), proof=""), ()
-
-
 def _started_before(state: OutageState, event: o.LeaderStarted, now: int) -> Result:
     """Only the Node shows whether the last leader's taint took place. Its proof and permit were its own."""
     # Record anew what the outage waits for.
     state = replace(_configured(state, event, now), proof="", listed=False, waits="")
     after, orders = _read(replace(state, permit=False, place_ns=NEVER_NS))
     return _with_list(after, orders)
-
-
-def _started_tainted(state: OutageState, event: o.LeaderStarted, now: int) -> Result:
-    return _with_list(*_placed_anew(_configured(state, event, now), now))
 
 
 def _started_back(state: OutageState, event: o.LeaderStarted, now: int) -> Result:
@@ -1271,7 +1258,10 @@ def _fallback_transitions() -> Transitions:
             lambda state, event, now: (fresh_but(state, ("reminder_ns", "ordinal")), ()), "watching"),
         Row("watching", d.ActorFailed, _engage, "= engaged", decides=(d.CancelOrder, o.OutageAbandoned)),
         ignored("engaged", d.ActorFailed),
-        Row("engaged", f.Tick, _say_again, decides=(o.OutageAbandoned,)),
+        Row("engaged", f.Tick,
+            lambda state, event, now: (
+                replace(state, wake_ns=now + state.reminder_ns), [o.OutageAbandoned(tainted=state.tainted)]),
+            decides=(o.OutageAbandoned,)),
         ignored("watching", f.Tick),
         ignored(EVERY, f.OrderEnded),
     )
@@ -1287,10 +1277,6 @@ def _engage(state: OutageFallbackState, event: d.ActorFailed, now: int) -> Resul
         decisions.insert(0, d.CancelOrder(key=key, target=state.write_key, waiting_only=True))
         state = replace(state, ordinal=state.ordinal + 1)
     return replace(state, phase="engaged", write_key="", wake_ns=now + state.reminder_ns), decisions
-
-
-def _say_again(state: OutageFallbackState, event: f.Tick, now: int) -> Result:
-    return replace(state, wake_ns=now + state.reminder_ns), [o.OutageAbandoned(tainted=state.tainted)]
 
 
 def _watch_again(state: OutageFallbackState, event: o.LeaderStarted, now: int) -> Result:
