@@ -185,7 +185,7 @@ async def _ship(job: side_process.StoreJob, directory: str, requests: Input, dae
     shipped = load_shipped_first(job.locations, job.store)
     keep = partial(save_shipped, directory)
     sink = StoreSink(sources, job.store, store, daemon, keep, shipped)
-    return side_process.EXIT_KEPT if await _until_done(sink, requests, daemon) else side_process.EXIT_DONE
+    return await _until_done(sink, requests, daemon)
 
 
 async def _export(job: side_process.OtlpJob, directory: str, requests: Input, daemon: Daemon) -> int:
@@ -205,11 +205,10 @@ async def _export(job: side_process.OtlpJob, directory: str, requests: Input, da
     tail = Tail(sources, volatile=_volatile(job.locations))
     keep, load = partial(cursors.save, directory), partial(cursors.load_first, job.locations)
     sink = OtlpSink(tail, sender, daemon, keep, load)
-    return side_process.EXIT_KEPT if await _until_done(sink, requests, daemon) else side_process.EXIT_DONE
+    return await _until_done(sink, requests, daemon)
 
 
-async def _until_done(sink: Sink, requests: Input, daemon: Daemon) -> bool:
-    """Returns whether something is left."""
+async def _until_done(sink: Sink, requests: Input, daemon: Daemon) -> int:
 
     async def flush(request: side_process.Request) -> None:
         # The daemon bounds the time.
@@ -236,7 +235,7 @@ async def _until_done(sink: Sink, requests: Input, daemon: Daemon) -> bool:
         nursery.start_soon(listen)
         reason = await follow(sink, daemon.log)
         nursery.cancel_scope.cancel()
-    return bool(reason)
+    return side_process.EXIT_KEPT if reason else side_process.EXIT_DONE
 
 
 def _volatile(locations: Sequence[str]) -> tuple[str, ...]:

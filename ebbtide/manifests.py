@@ -765,7 +765,9 @@ class Gathered:
                 for at, each in enumerate(items.value or ()):
                     self._read(name, f"{place}, items[{at}]", each, kind.removesuffix("List"))
                 return
-            what = _named(kind, node)
+            own_name = node.get("metadata").get("name").value
+            if kind != CLASS_KIND and isinstance(own_name, str):
+                what = f"{'pod' if kind == POD_KIND else kind} {quote(own_name)}: "
             self._take(kind, node, f"{name}:{node.line}" if node.line else f"{name}, {place}")
         except DocumentError as error:
             first = error.found[0] if isinstance(error, DocumentErrors) else error
@@ -779,7 +781,15 @@ class Gathered:
         if wanted and not same_group and version.value not in (None, wanted):
             raise DocumentError(f"apiVersion is {describe(version)}: it must be {wanted}", version.line)
         if kind == CLASS_KIND:
-            self._take_class(read(node, PriorityClassObject), node.line)
+            found = read(node, PriorityClassObject)
+            name, value = found.metadata.own_name, found.value
+            if self._priorities.setdefault(name, value) != value:
+                twice = f"priority class {quote(name)} stands twice, with two values: keep one"
+                raise DocumentError(twice, node.line)
+            if found.global_default:
+                # The lowest counts, as in the API server.
+                lowest = self._default_priority
+                self._default_priority = value if lowest is None else min(value, lowest)
         elif kind == POD_KIND:
             self._pods.append(read_pod(node, source, self._options))
             # Many small texts together also need a bound.
@@ -789,9 +799,9 @@ class Gathered:
             cure = "only Pod, PriorityClass and lists of them are read (kubectl get pods -o yaml)"
             raise DocumentError(f"kind is {quote(kind)}: {cure}", node.get("kind").line)
         elif kind in _WORKLOADS and (version.value is None or group in _WORKLOADS[kind]):
-            found = read_workload(kind, node, source, self._options)
-            first = self._workloads.setdefault(found.names[0], found)
-            if first is not found:
+            workload = read_workload(kind, node, source, self._options)
+            first = self._workloads.setdefault(workload.names[0], workload)
+            if first is not workload:
                 raise DocumentError(f"it stands twice, first at {first.manifest.source}: keep one", node.line)
         elif not group and kind in _WORKLOADS:
             cure = f"apiVersion is {describe(version)}: it must name the group {_WORKLOADS[kind][0]}"
@@ -819,15 +829,6 @@ class Gathered:
             if covered.isdisjoint(workload.names) and self._workloads.keys() & workload.names == {own}:
                 here += self._replicas(workload, seen, PODS_MAX - len(here))
         return [self._with_priority(each) for each in here]
-
-    def _take_class(self, found: PriorityClassObject, line: int) -> None:
-        name, value = found.metadata.own_name, found.value
-        if self._priorities.setdefault(name, value) != value:
-            raise DocumentError(f"priority class {quote(name)} stands twice, with two values: keep one", line)
-        if found.global_default:
-            # The lowest counts, as in the API server.
-            lowest = self._default_priority
-            self._default_priority = value if lowest is None else min(value, lowest)
 
     def _with_priority(self, manifest: Manifest) -> Manifest:
         """Resolves the priority class, as the API server does on admission."""
@@ -905,13 +906,6 @@ def _first_look(raw: bytes) -> _JsonObject:
         return msgspec.json.decode(raw, type=_JsonObject)
     except (ValueError, RecursionError):
         return _JsonObject()
-
-
-def _named(kind: str, node: Node) -> str:
-    name = node.get("metadata").get("name").value
-    if kind == CLASS_KIND or not isinstance(name, str):
-        return ""
-    return f"{'pod' if kind == POD_KIND else kind} {quote(name)}: "
 
 
 class Scale(ObjectPart, frozen=True):

@@ -13,6 +13,7 @@ from functools import partial
 import h11
 import trio
 
+from ebbtide.actors.interfaces import WARNING, Tell
 from ebbtide.control import serve_clients
 from ebbtide.otel.metric_table import CONTENT_TYPE, OPENMETRICS_TYPE, as_openmetrics
 
@@ -42,6 +43,14 @@ async def serve(address: str, text: Callable[[], str], *, task_status: trio.Task
         raise
     task_status.started()
     await serve_clients(listener, partial(_answer, text), CLIENTS_MAX, ANSWER_SECONDS_MAX)
+
+
+async def serve_or_report(address: str, text: Callable[[], str], tell: Tell) -> None:
+    """A port in use costs only the metrics."""
+    try:
+        await serve(address, text, task_status=trio.TASK_STATUS_IGNORED)
+    except OSError as error:
+        tell(WARNING, f"no metrics at {address}: {error.strerror or error}; see metricsListen")
 
 
 async def _answer(text: Callable[[], str], stream: trio.SocketStream) -> None:

@@ -64,16 +64,13 @@ class LocalNode:
                 return Status(None, str(error))
             why = f"not shown: the journal {self._named.journal} is another machine's"
             return Status(None, why, foreign=True, answers=False)
-        if self._is_foreign(document["journal"]):
+        own, header = document["journal"], None
+        if not Path(own["location"] or "/").is_relative_to(self._named.journal):
+            header = self._named_header
+        if header is not None and header.journal_id.hex() != own["id"]:
             why = f"not shown: the daemon here writes another journal than {self._named.journal}"
             return Status(None, why, foreign=True)
         return Status(document)
-
-    def _is_foreign(self, own: dict[str, Any]) -> bool:
-        if Path(own["location"] or "/").is_relative_to(self._named.journal):
-            return False
-        header = self._named_header
-        return header is not None and header.journal_id.hex() != own["id"]
 
     @property
     def _named_header(self) -> Header | None:

@@ -78,7 +78,9 @@ class MetricsRecorder:
     async def run(self, tell: Tell) -> None:
         async with trio.open_nursery() as nursery:
             if self._shown.address:
-                nursery.start_soon(self._serve, self._shown.address, tell)
+                from ebbtide.metrics_server import serve_or_report  # late: few nodes are scraped
+
+                nursery.start_soon(serve_or_report, self._shown.address, self.text, tell)
             # The lock comes first: folding a whole journal may take seconds.
             await self._protected.wait()
             await self.complete(tell)
@@ -86,15 +88,6 @@ class MetricsRecorder:
                 await self.read_causes(tell)
                 await self.save()
                 await self._due.wait()
-
-    async def _serve(self, address: str, tell: Tell) -> None:
-        """A taken port costs only the scrape."""
-        from ebbtide.metrics_server import serve  # late: few nodes are scraped, and none before it is armed
-
-        try:
-            await serve(address, self.text, task_status=trio.TASK_STATUS_IGNORED)
-        except OSError as error:
-            tell(4, f"no metrics at {address}: {error.strerror or error}; see metricsListen")
 
     async def complete(self, tell: Tell) -> None:
         if self._waiting is None:

@@ -102,7 +102,6 @@ class Leader:
         self.followers: dict[str, Follower] = {}
         #: Open journals without a follower, by Node UID: the name, when to begin, and the last failure.
         self._left: dict[str, tuple[str, float, str]] = {}
-        self._nursery: trio.Nursery
         self._fenced = ""
         self._leaving = False
         self._refused = self._unlisted = ""
@@ -112,7 +111,6 @@ class Leader:
         """Until a journal has another leader."""
         shared = self._shared
         async with trio.open_nursery() as nursery:
-            self._nursery = nursery
             for task in self._tasks:
                 nursery.start_soon(task, self._link)
             nursery.start_soon(self._try_journals)
@@ -126,7 +124,9 @@ class Leader:
                     self._left[journal.node_uid] = journal.node, now, ""
             while not self._fenced:
                 for node_uid, node in self._due()[: 0 if self._leaving else BEGUN_MAX]:
-                    self._follow(node, node_uid)
+                    self._left.pop(node_uid, None)
+                    self.followers[node_uid] = Follower(shared, node, node_uid)
+                    nursery.start_soon(self._run, self.followers[node_uid])
                 await trio.sleep(LOOK_SECONDS)
             nursery.cancel_scope.cancel()
         if self._fenced:
@@ -196,11 +196,6 @@ class Leader:
             self._shared.on_blocked(blocked | failed)
             await trio.sleep(LOOK_SECONDS)
 
-    def _follow(self, node: str, node_uid: str) -> None:
-        self._left.pop(node_uid, None)
-        self.followers[node_uid] = Follower(self._shared, node, node_uid)
-        self._nursery.start_soon(self._run, self.followers[node_uid])
-
     async def _run(self, follower: Follower) -> None:
         try:
             await follower.run()
@@ -254,7 +249,9 @@ async def run_controller(options: Options, log: LogOutput) -> None:
     link, metrics = ApiClient(options.kubeconfig, log.tell), OutageMetrics()
     async with trio.open_nursery() as nursery:
         if configuration.metrics_listen:
-            nursery.start_soon(_serve, configuration, metrics, log)
+            from ebbtide.metrics_server import serve_or_report  # late: h11 is only needed for scrapes
+
+            nursery.start_soon(serve_or_report, configuration.metrics_listen, metrics.text, log.tell)
         await nursery.start(link.run)
         manager: ApiClient | None = None
         if (file := configuration.cluster_api.kubeconfig) is not None:
@@ -289,17 +286,6 @@ async def run_controller(options: Options, log: LogOutput) -> None:
                 await leadership.run(act_as_leader)
         nursery.cancel_scope.cancel()
     log.tell(NOTICE, "ended")
-
-
-async def _serve(configuration: OutageConfiguration, metrics: OutageMetrics, log: LogOutput) -> None:
-    """A port in use costs only the metrics."""
-    from ebbtide.metrics_server import serve  # late: h11 is only needed for scrapes
-
-    address = configuration.metrics_listen
-    try:
-        await serve(address, metrics.text, task_status=trio.TASK_STATUS_IGNORED)
-    except OSError as error:
-        log.tell(WARNING, f"no metrics at {address}: {error.strerror or error}; see metricsListen")
 
 
 def _leader(

@@ -51,16 +51,10 @@ _decoder = msgspec.json.Decoder(_ConfigMap)
 _uuids = msgspec.json.Decoder(dict[str, str])
 
 
-def _read_uuids(body: bytes) -> dict[str, str]:
-    """By `machine_keys`. A damaged object counts as empty."""
-    try:
-        return _uuids.decode(_decoder.decode(body).data.get(DATA, "{}"))
-    except (ValueError, RecursionError):
-        return {}
-
-
 async def read_first(caller: api.ApiCaller, namespace: str) -> tuple[list[str], dict[str, str]]:
-    """The names, oldest first, and the first UUIDs: the oldest record counts. Raises OSError."""
+    """The names, oldest first, and the first UUIDs by `machine_keys`: the oldest readable record counts.
+    Raises OSError.
+    """
     path, found = maps_path(namespace), list[tuple[str, str]]()
 
     def take(part: Sequence[_Named]) -> None:
@@ -77,7 +71,11 @@ async def read_first(caller: api.ApiCaller, namespace: str) -> tuple[list[str], 
     for name in names[:READ_MAX]:
         # Another leader may have replaced it: the next try finds the successor.
         answer = await _ask(caller, "GET", f"{path}/{name}")
-        for key, uuid in _read_uuids(answer.body).items():
+        try:
+            uuids = _uuids.decode(_decoder.decode(answer.body).data.get(DATA, "{}"))
+        except (ValueError, RecursionError):
+            continue
+        for key, uuid in uuids.items():
             if len(first) < MACHINES_MAX and len(key) <= KEY_CHARACTERS and len(uuid) <= NAME_MAX:
                 first.setdefault(key, uuid)
     return names, first

@@ -255,12 +255,11 @@ async def test_the_most_urgent_journals_begin_first(autojump_clock: MockClock) -
     server.view.nodes.put(
         server.node._replace(name="z", uid="uid-z", version="200", ready="True", taint="ours")
     )
-    begun: list[str] = []
     led = Led(server)
-    led.leader._follow = lambda node, node_uid: begun.append(node)  # type: ignore[method-assign]
     async with trio.open_nursery() as nursery:
         nursery.start_soon(led.leader.run)
         await trio.sleep(0.1)
+        begun = [each.node for each in led.leader.followers.values()]
         nursery.cancel_scope.cancel()
     assert len(begun) == BEGUN_MAX
     assert begun[0] == "z"
