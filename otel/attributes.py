@@ -1,16 +1,13 @@
-"""The names of all attributes of spans. docs/attributes.md explains each one; a test compares the two, and
-that spans have no other attribute.
-"""
+"""The attributes of spans. docs/attributes.md explains each one; a test compares the two."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-#: The conventions of the names without ``ebbtide.``. Another version is another projection version.
+#: For the names without ``ebbtide.``. Another version is another projection version.
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"
 
-#: Why a span is an error; of an outage, a proof was wrong, the API server did not take a write, or a volume
-#: was detached without the taint.
+#: Why a span is an error.
 Error = Literal[
     "killed",
     "survived-sigkill",

@@ -1,6 +1,6 @@
-"""How far a journal's spans have been delivered: one small file beside the journal.
+"""The progress of the spans' delivery: one small file beside the journal.
 
-A lost cursor costs a repetition, never a span: each span has the same bytes again, and a back end keeps one.
+A lost cursor costs a repetition, never a span: each span has the same bytes, so a back end keeps one.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ FILE_NAME = "traces.json"
 LOCK_NAME = "traces.lock"
 FORMAT = 1
 
-#: A cursor has a few kilobytes.
+#: A cursor has at most a few kilobytes.
 CURSOR_BYTES_MAX = 256 * 1024
 
 
 class Cursor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """``seq``: every span that ended at or before this record is acknowledged, or was rejected.
+    """Every span that ended at or before record ``seq`` is acknowledged or rejected.
 
-    ``from_seq``: reading from this record on makes the other spans again.
+    A reader from record ``from_seq`` on makes the others again.
     """
 
     format: int = FORMAT
@@ -34,14 +34,12 @@ class Cursor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     wall_ns: int = 0
 
     def of(self, journal: str, end_seq: int) -> bool:
-        """Whether it fits a journal that ends at record ``end_seq``. A cursor ahead of the journal would skip
-        later records.
-        """
+        """A cursor ahead of the journal, which ends at ``end_seq``, would skip later records."""
         return self.journal == journal and self.seq <= end_seq and self.from_seq <= end_seq + 1
 
 
 def load(directory: str | os.PathLike[str]) -> Cursor | None:
-    """None: there is no usable cursor, so everything is sent again. Raises OSError."""
+    """None: without a usable cursor everything is sent again. Raises OSError."""
     try:
         data = read_own(Path(directory) / FILE_NAME, CURSOR_BYTES_MAX + 1)
         cursor = msgspec.json.decode(data, type=Cursor)
@@ -52,7 +50,7 @@ def load(directory: str | os.PathLike[str]) -> Cursor | None:
 
 
 def load_first(directories: Sequence[str | os.PathLike[str]]) -> Cursor | None:
-    """The newest by the clock: the journal may have moved and come back, or begun anew."""
+    """The newest by the clock, because the journal may have moved and returned."""
     found = []
     for directory in directories:
         try:
@@ -63,19 +61,19 @@ def load_first(directories: Sequence[str | os.PathLike[str]]) -> Cursor | None:
 
 
 def save(directory: str | os.PathLike[str], cursor: Cursor) -> None:
-    """Durable when it returns. Raises OSError."""
+    """Durably. Raises OSError."""
     data = msgspec.json.format(msgspec.json.encode(cursor), indent=2) + b"\n"
     replace_file(Path(directory) / FILE_NAME, data)
 
 
 def keep_from(directories: Sequence[str | os.PathLike[str]], journal_id: bytes, end_seq: int) -> int:
-    """The first record that export still needs, for retention. ``end_seq``: the last durable record."""
+    """For retention, the first record that export still needs. ``end_seq``: the last durable record."""
     found = load_first(directories)
-    # Without a cursor of this journal all of it is needed.
+    # Without a cursor of this journal, export needs all of it.
     return found.from_seq if found is not None and found.of(journal_id.hex(), end_seq) else 1
 
 
 def settled_seq(directories: Sequence[str | os.PathLike[str]], journal_id: Callable[[], bytes]) -> int:
-    """The record up to which every span has arrived, for the metrics; 0: not known."""
+    """For the metrics, the record up to which every span has arrived; 0: unknown."""
     cursor = load_first(directories)
     return cursor.seq if cursor is not None and cursor.journal == journal_id().hex() else 0

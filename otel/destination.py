@@ -1,8 +1,6 @@
-"""Where spans go: the configuration file, the standard OTEL_* environment, and which of them wins
-(docs/exporting.md).
+"""Where spans go: the configuration file and the standard OTEL_* environment (docs/exporting.md).
 
-Field by field the first with a value wins. Header values are secrets: no message, representation or event has
-one.
+Header values are secrets: no message, representation or event has one.
 """
 
 from __future__ import annotations
@@ -25,14 +23,14 @@ COMPRESSIONS: tuple[Compression, ...] = get_args(Compression)
 TIMEOUT_NS = 10_000 * NS_PER_MS
 TIMEOUT_MS_MAX = 3_600_000
 TRACES_PATH = "/v1/traces"
-#: `config show` prints it in place of a header's value. As a value it is refused.
+#: `config show` prints it in place of a header's value, so it is no valid value.
 HIDDEN = "(hidden)"
 HEADERS_MAX = 64
 ENDPOINT_CHARACTERS_MAX = 2048
 
 _GENERAL = "OTEL_EXPORTER_OTLP_"
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-#: Names that gRPC takes with a text: -bin is for bytes, grpc- is the protocol's own.
+#: gRPC's names with a text value: -bin is for bytes, grpc- for the protocol.
 _METADATA = re.compile(r"(?!grpc-)[0-9a-z_.-]+(?<!-bin)")
 _VALUE = re.compile(r"[\t\x20-\x7e]*")
 #: Ebbtide writes these.
@@ -40,13 +38,11 @@ _RESERVED = ("host", "content-type", "content-length", "content-encoding", "tran
 
 
 class BadDestination(ValueError):
-    """Spans cannot be sent there. One line with the field or variable, and without a header's value."""
+    """One line with the field or variable, and without a header's value."""
 
 
 class Given(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The values of one source; None: it has none. The path is added to ``endpoint``, and not to
-    ``own_endpoint``, the traces' own.
-    """
+    """The values of one source; None: it has none. ``own_endpoint``: the traces' own, with its path."""
 
     endpoint: str | None = None
     own_endpoint: str | None = None
@@ -63,7 +59,7 @@ class Given(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Destination(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One back end: ``endpoint`` is the whole URL. Certificates are paths of PEM files, empty: none."""
+    """``endpoint`` is the whole URL. Certificates are paths of PEM files; empty: none."""
 
     endpoint: str
     protocol: Protocol = "http/protobuf"
@@ -79,15 +75,16 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 def resolve(*sources: Given) -> Destination | None:
-    """The destination that these sources describe together. None: no source has an endpoint, so tracing is
-    off. Raises BadDestination.
+    """For each field, the first source with a value counts. None: no source has an endpoint.
+
+    Raises BadDestination.
     """
     first = next((each for each in sources if each.endpoint or each.own_endpoint), None)
     if first is None:
         return None
     names = ("protocol", "headers", "certificate", "client_certificate", "client_key", "timeout_ns")
     values: dict[str, Any] = {}
-    # The first source is written last, and so it wins.
+    # The first source overwrites the others.
     for each in reversed(sources):
         for name in (*names, "compression"):
             if (value := getattr(each, name)) is not None:
@@ -95,7 +92,7 @@ def resolve(*sources: Given) -> Destination | None:
     protocol = values.get("protocol", "http/protobuf")
     if bool(values.get("client_certificate")) != bool(values.get("client_key")):
         raise BadDestination("a client certificate and its key belong together: name both or neither")
-    # Only now the protocol is known.
+    # It needs the protocol.
     check_headers(protocol, values.get("headers", ()))
     parts = urlsplit(first.own_endpoint or first.endpoint or "")
     path, query = parts.path, parts.query
@@ -110,7 +107,7 @@ def resolve(*sources: Given) -> Destination | None:
 
 
 def checked_endpoint(text: str) -> str:
-    """The URL, if requests can be sent there. Raises BadDestination, without a password."""
+    """Raises BadDestination, without a password."""
     try:
         parts = urlsplit(text)
         host = parts.hostname if not parts.netloc.endswith(":") else None
@@ -127,7 +124,7 @@ def checked_endpoint(text: str) -> str:
 
 
 def checked_header(name: str, value: str) -> tuple[str, str]:
-    """Raises BadDestination without the value. A wrong name may contain it, and is not repeated either."""
+    """Raises BadDestination without the value. A wrong name may contain the value, so omit it too."""
     if not _TOKEN.fullmatch(name):
         raise BadDestination("a header's name must be letters, digits and hyphens, its value apart from it")
     if name.lower() in _RESERVED:
@@ -141,7 +138,7 @@ def checked_header(name: str, value: str) -> tuple[str, str]:
 
 
 def check_headers(protocol: Protocol, headers: Sequence[tuple[str, str]]) -> None:
-    """Raises BadDestination for a header of HTTP that gRPC does not take as metadata."""
+    """Raises BadDestination for a header that gRPC does not take as metadata."""
     for name, value in headers if protocol == "grpc" else ():
         if not _METADATA.fullmatch(name):
             raise BadDestination(
@@ -155,8 +152,8 @@ def check_headers(protocol: Protocol, headers: Sequence[tuple[str, str]]) -> Non
 
 
 def from_environment(environ: Mapping[str, str]) -> Given:
-    """The OTEL_* variables (OpenTelemetry specification, "OTLP Exporter Configuration"). An empty
-    variable counts as none. Raises BadDestination with the variable's name.
+    """From OTEL_* variables (OpenTelemetry specification, "OTLP Exporter Configuration"). Ignores empty ones.
+    Raises BadDestination with the variable's name.
     """
     exporters = [name for name in environ.get("OTEL_TRACES_EXPORTER", "").replace(" ", "").split(",") if name]
     if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
@@ -187,12 +184,12 @@ def _named(variable: str, read: Any, *args: Any) -> Any:
     try:
         return read(*args)
     except BadDestination as error:
-        # Without its cause: its traceback would show the value, which may be a secret.
+        # The cause's traceback would show the value, which may be a secret.
         raise BadDestination(f"{variable}: {error}") from None
 
 
 def _endpoint(text: str, insecure: bool) -> str:
-    """gRPC's endpoints may have no scheme; then INSECURE decides about TLS."""
+    """An endpoint for gRPC may have no scheme; then INSECURE decides about TLS."""
     if "://" not in text:
         text = f"{'http' if insecure else 'https'}://{text}"
     return checked_endpoint(text)
@@ -221,7 +218,7 @@ def _headers(text: str) -> tuple[tuple[str, str], ...]:
     return tuple(checked_header(unquote(name.strip()), unquote(value.strip())) for name, value in pairs)
 
 
-#: By field of `Given`: the end of its variables' names, and its reader.
+#: By field of `Given`: the end of the variable's name, and its reader.
 _VARIABLES = {
     "protocol": ("PROTOCOL", _one_of(PROTOCOLS)),
     "headers": ("HEADERS", _headers),
@@ -235,13 +232,14 @@ _VARIABLES = {
 
 # --- the resource -----------------------------------------------------------------------------------
 
-#: A cluster, an environment, a region, a team. Each request repeats them.
+#: Room for a cluster, a region, a team. Each request repeats them.
 RESOURCE_ATTRIBUTES_MAX, RESOURCE_CHARACTERS_MAX = 64, 256
 
 
 def resource_attributes(environ: Mapping[str, str]) -> dict[str, str]:
-    """OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME (OpenTelemetry specification, "Resource SDK"). Raises
-    BadDestination with the variable's name; a list with a mistake adds no attribute.
+    """OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME (OpenTelemetry specification, "Resource SDK").
+
+    Raises BadDestination with the variable's name.
     """
     if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return {}

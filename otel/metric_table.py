@@ -1,10 +1,6 @@
 """Every metric: its sums over a journal, its name, kind, help and value, and Prometheus' text format.
 
-Retention removes a journal's segments, so the sums (`Meters`) are a side file beside it. A restart in
-mid-shutdown continues them: an earlier process read the shutdown's first events. Times are nanoseconds:
-monotonic, or of the wall clock (``_wall_ns``).
-
-KEP-2712 and KEP-3960 give their names; a prefix adds the kubelet's. All other names have our prefix.
+The sums (`Meters`) are also a side file, because retention removes segments.
 """
 
 from __future__ import annotations
@@ -30,26 +26,26 @@ from ebbtide.events.record.fold import NODE_EVENTS, NodeState
 from ebbtide.events.record.shutdown_record import ShutdownRecord
 from ebbtide.events.values import BootEnding, Pod, ShutdownKind, workload_name
 
-#: A hook takes milliseconds, a database's stop half an hour.
+#: From a hook's milliseconds to a database's half hour.
 BOUNDS_SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600, 1800)
 REST = "+Inf"
 BOUNDS_NS = tuple(round(bound * 1_000_000_000) for bound in BOUNDS_SECONDS)
 
-#: Raised when the sums change their meaning.
+#: Raise it when the sums change their meaning.
 METERS_FORMAT = 4
 
-#: Shutdowns whose trace may still wait for its export.
+#: A trace may wait for its export during so many shutdowns.
 ENDS_MAX = 64
 
-#: Pods of all shutdowns, and of the running or the last one.
+#: The second has only the running or the last shutdown.
 PODS, LAST_PODS = "ebbtide_pods_total", "ebbtide_last_shutdown_pods"
 
-#: A node sees a few hundred workloads in its life; the oldest go first.
+#: A node sees a few hundred workloads in its life. Drop the oldest.
 WORKLOADS_MAX = 2000
 
 
 class Histogram(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """``counts`` a bucket, the last one above all bounds; not cumulative."""
+    """``counts``: by bucket, not cumulative; the last bucket is above all bounds."""
 
     counts: list[int] = msgspec.field(default_factory=lambda: [0] * (len(BOUNDS_NS) + 1))
     sum_ns: int = 0
@@ -60,12 +56,12 @@ class Histogram(msgspec.Struct, kw_only=True, omit_defaults=True):
         self.sum_ns += value_ns
 
     def cumulative(self) -> dict[str, int]:
-        """Counts up to each bound, in seconds."""
+        """By upper bound in seconds."""
         return dict(zip((*map(str, BOUNDS_SECONDS), REST), accumulate(self.counts), strict=True))
 
 
 class WorkloadNeed(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """How long a workload's pods took to end. ``needs_more``: the largest was a SIGKILL."""
+    """How long a workload's pods took to end. ``needs_more``: the longest ended by SIGKILL."""
 
     longest_ns: int = 0
     needs_more: bool = False
@@ -74,34 +70,34 @@ class WorkloadNeed(msgspec.Struct, kw_only=True, omit_defaults=True):
 class LastShutdown(msgspec.Struct, kw_only=True, omit_defaults=True):
     kind: str = "unknown"
     start_wall_ns: int = 0
-    #: 0: another boot goes on, with a clock of its own.
+    #: 0: another boot continues, with another monotonic clock.
     start_mono_ns: int = 0
     end_wall_ns: int = 0
     outcome: str = ""
 
     def end(self, record: Record) -> None:
-        """As in `journal ls`: a step of the wall clock in mid-shutdown makes it no longer or shorter."""
+        """A step of the wall clock in mid-shutdown does not change its length, as in `journal ls`."""
         took_ns = record.mono_ns - self.start_mono_ns
         self.end_wall_ns = self.start_wall_ns + took_ns if self.start_mono_ns else record.wall_ns
 
 
 class OpenPod(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A pod of the open shutdown. ``outcome``: its last one, because the kubelet may start a pod again."""
+    """``outcome``: the last one, because the kubelet may start a pod again."""
 
     workload: str = ""
     hooks: dict[str, str] = {}
-    #: Its wave gave it less than it asks for; a hook was cut short.
+    #: Its wave gave it less than it asks for.
     short: bool = False
     hook_cut: bool = False
     outcome: str = ""
     means: str = ""
     elapsed_ns: int = 0
-    #: Its labels in `LAST_PODS`; empty: not counted there yet.
+    #: Its labels in `LAST_PODS`; empty: not counted.
     counted: str = ""
 
 
 class CauseCount(msgspec.Struct, frozen=True):
-    """A root cause of the last shutdown, and how many pods it explains."""
+    """``pods``: how many it explains."""
 
     code: str
     level: str
@@ -110,10 +106,10 @@ class CauseCount(msgspec.Struct, frozen=True):
 
 
 def last_causes(history: History) -> list[CauseCount]:
-    """Of the last shutdown, the first line's first; empty: it went well. Reads the whole history."""
+    """Of the last shutdown, in `blame`'s order; empty: it went well. Reads the whole history."""
     last: ShutdownRecord | None = None
     with suppress(BadPayload, UnknownType):
-        # One at a time: a journal may have hundreds.
+        # Keep one at a time: a journal may have hundreds.
         for record in shutdown_records(history):
             last = record
     if last is None or root_cause(last) is None:
@@ -123,19 +119,19 @@ def last_causes(history: History) -> list[CauseCount]:
 
 
 class Meters(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """``seq``: the last record in it."""
+    """``seq``: the last counted record."""
 
-    #: Of the side file; sums of another format, or of other buckets, are folded anew.
+    #: The sums of another format are folded anew.
     format: int = METERS_FORMAT
     seq: int = 0
     journal_id: bytes = b""
     node: NodeState = msgspec.field(default_factory=NodeState)
-    #: By metric: how often, by the values of its labels, joined by commas.
+    #: By metric, then by the values of its labels, joined by commas.
     counts: dict[str, dict[str, int]] = {}
     stop_times: dict[str, Histogram] = {}
     hook_times: dict[str, Histogram] = {}
     last: LastShutdown = msgspec.field(default_factory=LastShutdown)
-    #: Of the last shutdown; empty while it runs. Its record has them, not these sums.
+    #: Of the last shutdown, from its record; empty while it runs.
     causes: list[CauseCount] = []
     last_graceful_wall_ns: int = 0
     needs: dict[str, WorkloadNeed] = {}
@@ -143,13 +139,13 @@ class Meters(msgspec.Struct, kw_only=True, omit_defaults=True):
     priorities: dict[int, int] = {}
     open_pods: dict[str, OpenPod] = {}
     episode: int = 0
-    #: Of the latest shutdowns, by number: the last counted record, and its time.
+    #: Of the latest shutdowns, by number: the last counted record and its time.
     ends: dict[int, tuple[int, int]] = {}
     boot_id: str = ""
 
     @property
     def fits(self) -> bool:
-        """Whether this version can use it."""
+        """This version can use it."""
         histograms = (*self.stop_times.values(), *self.hook_times.values())
         whole = all(len(each.counts) == len(BOUNDS_NS) + 1 for each in histograms)
         return self.format == METERS_FORMAT and self.seq >= 0 and whole
@@ -159,13 +155,12 @@ class Meters(msgspec.Struct, kw_only=True, omit_defaults=True):
         counts[key] = counts.get(key, 0) + 1
 
     def ended(self, episode: int, seq: int, wall_ns: int) -> None:
-        """The shutdown has reached this record."""
         self.ends[episode] = (seq, wall_ns)
         if len(self.ends) > ENDS_MAX:
             del self.ends[min(self.ends)]
 
     def need(self, workload: str) -> WorkloadNeed:
-        """Moves the workload to the youngest place."""
+        """Moves the workload to the end."""
         need = self.needs.pop(workload, None) or WorkloadNeed()
         self.needs[workload] = need
         if len(self.needs) > WORKLOADS_MAX:
@@ -177,9 +172,8 @@ class Meters(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 def fold(meters: Meters, records: Iterable[Record]) -> None:
-    """Count the new records."""
     for record in records:
-        # After a restart the records since the last checkpoint come again.
+        # After a restart, records since the last checkpoint come again.
         if record.seq <= meters.seq:
             continue
         meters.seq = record.seq
@@ -235,7 +229,7 @@ def _count(to: Meters, record: Record) -> None:
             rejected = to.open_pods[event.uid] = OpenPod(outcome="rejected")
             _count_last(to, rejected, f",,rejected,{CAUSES['rejected']}")
         case d.ReleaseLock() if to.episode:
-            # The machine goes down, and no later record may come. Its close counts whether it did go down.
+            # The machine goes down, so this may be the last record.
             to.last.end(record)
             to.last.outcome, to.last_graceful_wall_ns = "complete", to.last.end_wall_ns
         case d.EpisodeClosed() as event:
@@ -247,7 +241,7 @@ def _count(to: Meters, record: Record) -> None:
             count_pods(to, followed=event.followed)
 
 
-#: The cause of an outcome; for a kill it depends on what cut the time.
+#: The cause of an outcome, except of a kill.
 CAUSES = {
     "graceful": "exited",
     "failed": "runtime",
@@ -267,7 +261,7 @@ def open_pod(pod: Pod) -> OpenPod:
 def _end_pod(to: Meters, event: d.PodEnded) -> None:
     pod = to.open_pods.setdefault(event.uid, OpenPod())
     pod.outcome, pod.means, pod.elapsed_ns = event.outcome, event.means, event.elapsed_ns
-    # For a kill the first that holds: its hook used the grace up, its wave gave it less than it asks for, or
+    # The first cause of a kill counts: its hook used the grace, its wave gave it less than it asks for, or
     # its own grace was too short.
     cause = "gone" if event.gone else CAUSES.get(event.outcome, "unknown")
     if event.outcome == "killed" and pod.workload:
@@ -276,7 +270,7 @@ def _end_pod(to: Meters, event: d.PodEnded) -> None:
 
 
 def _count_last(to: Meters, pod: OpenPod | None, labels: str) -> None:
-    """Counts the pod once, by its last end. Empty ``labels``: it has none any more."""
+    """Count the pod once, by its last end. ``labels`` empty: it runs again."""
     counts = to.counts.setdefault(LAST_PODS, {})
     if pod is not None and pod.counted:
         counts[pod.counted] -= 1
@@ -287,9 +281,9 @@ def _count_last(to: Meters, pod: OpenPod | None, labels: str) -> None:
 
 
 def count_pods(to: Meters, *, followed: bool = False) -> None:
-    """The open shutdown is over: count its pods, each once, as `journal ls` does.
+    """Count the pods of the finished shutdown, each once, as `journal ls` does.
 
-    ``followed``: the next shutdown goes on with its open pods, and counts them.
+    ``followed``: the next shutdown counts its open pods.
     """
     for pod in to.open_pods.values():
         if followed and not pod.outcome:
@@ -309,7 +303,7 @@ def count_pods(to: Meters, *, followed: bool = False) -> None:
     to.episode, to.open_pods = 0, {}
 
 
-#: The metrics of how often an event happened.
+#: Metrics that count an event.
 TALLIED: dict[type[Event], str] = {
     f.DaemonStarted: "ebbtide_daemon_starts_total",
     f.StorageFailed: "ebbtide_journal_storage_failures_total",
@@ -318,12 +312,12 @@ TALLIED: dict[type[Event], str] = {
     d.HandedOver: "ebbtide_handovers_total",
     d.DeleteRefused: "ebbtide_deletes_refused_total",
 }
-#: What else the sums need.
+#: Other events that the sums need.
 COUNTED: tuple[type[Event], ...] = (
     *(f.DaemonStarted, f.InventoryTaken, d.LastBootEnded, d.DetachCertified, d.ShutdownBegan),
     *(d.PlanMade, d.PodPlanned, d.HookEnded, d.PodEnded, d.PodRejected, d.ReleaseLock, d.EpisodeClosed),
 )
-#: The tags of the records that change anything.
+#: The tags of records that change a sum.
 METERED = frozenset(kind.__name__ for kind in (*TALLIED, *COUNTED, *NODE_EVENTS))
 
 
@@ -331,19 +325,19 @@ METERED = frozenset(kind.__name__ for kind in (*TALLIED, *COUNTED, *NODE_EVENTS)
 
 METERS_FILE_NAME = "metrics"
 
-#: Some hundred bytes for each workload; a larger file is not ours.
+#: Some hundred bytes for each workload.
 METERS_BYTES_MAX = 1024 * 1024
 
 
 def kept_meters(sources: Sequence[Source], journal_id: bytes) -> Meters:
-    """The newest side file of this journal in all locations; or empty meters.
+    """The newest side file of this journal in all locations, or empty meters.
 
-    A reader of the whole journal compares ``seq`` with it, and distrusts a higher one.
+    A reader of the whole journal distrusts a ``seq`` that the journal does not reach.
     """
     found = [Meters(journal_id=journal_id)]
     for source in sources:
-        # An unusable file counts as none: the sums begin anew with the rest of the journal. (msgspec's errors
-        # and those of bad UTF-8 are ValueErrors.)
+        # Without a usable file the sums begin anew with the rest of the journal. (msgspec's errors are
+        # ValueErrors.)
         with suppress(OSError, ValueError, RecursionError):
             data = source.read(METERS_FILE_NAME, 0, METERS_BYTES_MAX)
             found.append(msgspec.msgpack.decode(data, type=Meters))
@@ -352,16 +346,16 @@ def kept_meters(sources: Sequence[Source], journal_id: bytes) -> Meters:
 
 
 def fold_before(sources: Sequence[Source], journal_id: bytes, seq: int) -> Meters:
-    """All of the journal before a record's number. Raises OSError."""
+    """The journal before record ``seq``. Raises OSError."""
     meters = Meters(journal_id=journal_id)
     for raw in History(sources, journal=journal_id.hex()).raw():
         if raw.seq >= seq:
             break
         if raw.tag in METERED:
-            # One unreadable record costs its own count only.
+            # An unreadable record costs only its own count.
             with suppress(BadPayload, UnknownType):
                 fold(meters, (decode_record(raw),))
-    # Also if the last records changed no sum: else they would be folded again and again.
+    # Also if the last records changed no sum, or each start would fold them again.
     meters.seq = max(meters.seq, seq - 1)
     return meters
 
@@ -376,16 +370,15 @@ OUTCOMES_OVER = tuple(outcome for outcome in get_args(d.EpisodeOutcome) if outco
 
 
 class Sample(NamedTuple):
-    """One value. A time stays an integer of nanoseconds until the output."""
+    """A time stays in nanoseconds until the output."""
 
     labels: Labels
     value: int | Histogram
 
 
 class ShippingState(msgspec.Struct, frozen=True, kw_only=True):
-    """The fate of closed segments. ``failed`` requests; ``lost``, since the daemon's start: removed before
-    they were known to be stored. How many are ``pending``, the last write of the oldest one (0: none), and
-    why it is not stored (empty: no obstacle yet).
+    """Counts of closed segments; ``failed`` counts requests. ``lost``: removed here before they were known to
+    be stored. ``oldest_wall_ns``: the last write of the oldest pending one; ``reason``: why it is not stored.
     """
 
     stored: int = 0
@@ -398,10 +391,10 @@ class ShippingState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReadContext(NamedTuple):
-    """Values outside of the journal: the time of reading, the writer's and the exporter's state.
+    """Values outside of the journal.
 
-    Not ``live``: a journal alone knows no present state of the node. ``at_risk`` None: the node's pods are
-    unknown. ``export_pending`` None: no export. ``shipping`` None: no shipping, or no attempt yet.
+    Not ``live``: a journal alone does not show the node's present state. ``at_risk`` None: the node's pods
+    are unknown. ``export_pending`` None: no export. ``shipping`` None: no shipping, or no attempt yet.
     """
 
     now_wall_ns: int
@@ -415,18 +408,17 @@ class ReadContext(NamedTuple):
     shipping: ShippingState | None = None
 
 
-#: Takes its table's meters (`Meters`) and the context.
 SampleReader = Callable[[Any, ReadContext], Iterable[Sample]]
 
 
 def value_of(path: str) -> SampleReader:
-    """One value of the meters, by its name."""
+    """From the meters."""
     read, of_node = attrgetter(path), path.startswith("node.")
     return lambda meters, around: [Sample((), int(read(meters)))] if around.live or not of_node else []
 
 
 def value_around(path: str) -> SampleReader:
-    """One value of the context, by its name; no sample for an unknown value."""
+    """From the context; no sample for an unknown value."""
     of, _, name = path.rpartition(".")
 
     def read(_: Any, around: ReadContext) -> list[Sample]:
@@ -438,10 +430,9 @@ def value_around(path: str) -> SampleReader:
 
 
 def counted(name: str, labels: Mapping[str, Sequence[str]]) -> SampleReader:
-    """``labels``: with the values that have a sample from the start; () where only counted ones have."""
+    """``labels``: with the values that have a sample from the start; (): none has."""
 
-    # A counter that begins with 1 shows no increase, and an alert on a node's first killed pod would stay
-    # silent.
+    # A counter that begins with 1 shows no increase: no alert would report a node's first killed pod.
     def read(meters: Meters, around: ReadContext) -> Iterator[Sample]:
         counts = dict.fromkeys(map(",".join, product(*labels.values())), 0) | meters.counts.get(name, {})
         for values, count in counts.items():
@@ -468,7 +459,7 @@ def read_shipped(meters: Meters, around: ReadContext) -> Iterator[Sample]:
 
 def read_shipping_age(meters: Meters, around: ReadContext) -> Iterator[Sample]:
     if around.shipping is not None:
-        # The clock may have been set back since.
+        # The clock may have been set back.
         yield Sample((), max(0, around.now_wall_ns - (around.shipping.oldest_wall_ns or around.now_wall_ns)))
 
 
@@ -491,12 +482,12 @@ def read_causes(meters: Meters, around: ReadContext) -> Iterator[Sample]:
 
 # --- the table ------------------------------------------------------------------------------------
 
-#: The prefix of the kubelet's own metrics.
+#: KEP-2712 and KEP-3960 have names without this prefix of the kubelet.
 KUBELET_PREFIX = "kubelet_"
 
 
 class Metric(NamedTuple):
-    """The end of a name has its kind and its unit."""
+    """The name's end shows kind and unit."""
 
     name: str
     help: str
@@ -510,16 +501,16 @@ class Metric(NamedTuple):
 
     @property
     def seconds(self) -> bool:
-        """Its values are nanoseconds, shown as seconds."""
+        """Show its nanoseconds as seconds."""
         return "_seconds" in self.name
 
 
 def metric_name(metric: Metric, prefix: str) -> str:
-    """Its name to the outside: a KEP's name has the user's prefix."""
+    """A KEP's name gets the user's prefix."""
     return metric.name if metric.name.startswith("ebbtide_") else prefix + metric.name
 
 
-#: Of one value each: its name, where the value is in the meters, and the help.
+#: Of one value: name, place in the meters, help.
 _OF_METERS = (
     (
         "graceful_shutdown_start_time_seconds",
@@ -557,7 +548,7 @@ _OF_METERS = (
         "1 if a kubelet holds a delay lock of its own, for its own graceful shutdown.",
     ),
 )
-#: The same of the context.
+#: The same for the context.
 _OF_CONTEXT = (
     (
         "ebbtide_pods_at_risk",
@@ -583,7 +574,7 @@ _OF_CONTEXT = (
         "Closed segments that were not in the object store when it was last tried.",
     ),
 )
-#: Of counts: the labels with the values that always have a sample.
+#: Of counts: name, labels as for `counted`, help.
 _COUNTED: tuple[tuple[str, Mapping[str, Sequence[str]], str], ...] = (
     ("sleep_action_terminated_early_total", {}, "Sleep hooks that ended before their time (KEP-3960)."),
     (
@@ -691,7 +682,7 @@ _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 def exposition(meters: Meters, around: ReadContext, prefix: str = "") -> str:
-    """All metrics. ``prefix`` is for the KEPs' names (``kubelet_``)."""
+    """``prefix``: as in `metric_name`."""
     return exposition_of(CATALOG, meters, around, prefix)
 
 
@@ -700,7 +691,7 @@ def exposition_of(catalog: Sequence[Metric], meters: Any, around: ReadContext, p
     for metric in catalog:
         samples = tuple(metric.read(meters, around))
         name = metric_name(metric, prefix)
-        # Leave out a metric without a sample: its help alone would look like a zero.
+        # Omit a metric without a sample: its help alone would look like a zero.
         if samples:
             lines += (f"# HELP {name} {metric.help}", f"# TYPE {name} {metric.kind}")
         for labels, value in samples:
@@ -718,7 +709,7 @@ def exposition_of(catalog: Sequence[Metric], meters: Any, around: ReadContext, p
 
 
 def as_openmetrics(text: str) -> str:
-    """The same text as OpenMetrics, where a counter's family has no ``_total``."""
+    """In OpenMetrics a counter's family has no ``_total``."""
     return re.sub(r"(?m)^(# (?:HELP|TYPE) \S+)_total ", r"\1 ", text) + "# EOF\n"
 
 
@@ -728,6 +719,6 @@ def _labels_text(labels: Labels) -> str:
 
 
 def exact_seconds(value_ns: int) -> str:
-    """Exact, without a float: 1.5, 0.000000001, 20."""
+    """Without a float: 1.5, 0.000000001, 20."""
     whole, rest = divmod(value_ns, NS_PER_SECOND)
     return f"{whole}.{rest:09d}".rstrip("0").rstrip(".") if rest else str(whole)

@@ -1,14 +1,7 @@
-"""OTLP: spans as requests, or as JSON for files; their sending over HTTP or gRPC; what an answer means.
+"""OTLP: spans as requests, or as JSON for files; their sending over HTTP; what an answer means.
 
-Every id, time and attribute comes from the span, so the same spans always give the same bytes.
-
-An exporter blocks and runs in a thread; the caller waits no longer than the destination's timeout. The SDK's
-own exporters take any 2xx or 3xx page and a partial success for "taken", and try again by themselves. From
-the environment only a proxy is used.
-
-A server may repeat the request in its text: `mask_for` stars out the values of our headers.
-
-This imports the SDK: only the exporter and the export verbs load it, never the daemon.
+The SDK's own exporters are not used: for them any 2xx or 3xx page and a partial success is a success, and
+they retry. From the environment only a proxy is used. The SDK is large, so the daemon never imports this.
 """
 
 from __future__ import annotations
@@ -55,7 +48,6 @@ _UNSET = Status(StatusCode.UNSET)
 
 
 def readable_spans(spans: Sequence[Span], resource: Resource) -> list[ReadableSpan]:
-    """The input of a `SpanExporter`: all of one resource, in the same order."""
     # `Resource.create` would add attributes of the environment and of this machine.
     of_resource = sdk.Resource(dict(resource.attributes), SCHEMA_URL)
     scope = InstrumentationScope(resource.scope, str(resource.version), SCHEMA_URL)
@@ -81,18 +73,17 @@ def readable_spans(spans: Sequence[Span], resource: Resource) -> list[ReadableSp
 
 
 def span_context(trace_id: bytes, span_id: bytes) -> SpanContext:
-    """Sampled, and from this program."""
     return SpanContext(
         int.from_bytes(trace_id, "big"), int.from_bytes(span_id, "big"), is_remote=False, trace_flags=_SAMPLED
     )
 
 
-#: In hex, unlike protobuf's own JSON (OTLP specification, "JSON Protobuf Encoding").
+#: In hex, unlike in protobuf's JSON (OTLP specification, "JSON Protobuf Encoding").
 _IDS = ("traceId", "spanId", "parentSpanId")
 
 
 def encode_traces_json(spans: Sequence[Span], resource: Resource) -> bytes:
-    """A collector's request as OTLP/JSON in one line."""
+    """OTLP/JSON in one line."""
     request = encode_spans(readable_spans(spans, resource))
     document = json_format.MessageToDict(request, use_integers_for_enums=True)
     scopes = (scope for each in document.get("resourceSpans", ()) for scope in each["scopeSpans"])
@@ -109,9 +100,9 @@ def encode_traces_json(spans: Sequence[Span], resource: Resource) -> bytes:
 #: gRPC servers take 4 MiB by default, and collectors forward over gRPC.
 REQUEST_BYTES_MAX = 3 * 1024 * 1024
 USER_AGENT = "ebbtide-otlp/1"
-#: After a request's timeout, for the library to notice it by itself.
+#: After a request's timeout, so that the library can report it.
 SLACK_SECONDS = 0.1
-#: While connecting or waiting for the answer, and while reading it.
+#: While waiting for the answer, and while reading it.
 TIMEOUTS = (requests.Timeout, TimeoutError)
 
 
@@ -124,7 +115,7 @@ class Exporter(Protocol):
 
 
 class Sender:
-    """Spans to one destination, one request at a time. ``make``: its exporter."""
+    """One request at a time. ``make``: the exporter."""
 
     def __init__(self, destination: Destination, make: Callable[[], Exporter]) -> None:
         """Raises BadDestination."""
@@ -132,12 +123,12 @@ class Sender:
         self._timeout_seconds = destination.timeout_ns / NS_PER_SECOND
 
     async def send(self, spans: Sequence[Span], resource: Resource) -> Answer:
-        """The same spans give the same bytes each time. Raises no error but a cancellation."""
+        """The same spans give the same bytes. Raises no error except a cancellation."""
         with trio.move_on_after(self._timeout_seconds + SLACK_SECONDS):
             return await trio.to_thread.run_sync(
                 _export, self._exporter, spans, resource, abandon_on_cancel=True
             )
-        # The thread may still use it.
+        # The thread may still use the old exporter.
         with suppress(BadDestination):
             self._exporter = self._make()
         return Again(f"no answer within {span_s(self._timeout_seconds)}")
@@ -160,7 +151,7 @@ def sender_for(destination: Destination) -> Sender:
 
 
 def _export(exporter: Exporter, spans: Sequence[Span], resource: Resource) -> Answer:
-    """A Rejected: smaller requests find the span that is too large, or cannot be encoded."""
+    """After a Rejected, smaller requests find the span that is too large or cannot be encoded."""
     try:
         request = bytes(encode_spans(readable_spans(spans, resource)).SerializeToString())
     except Exception as error:
@@ -178,7 +169,7 @@ def _export(exporter: Exporter, spans: Sequence[Span], resource: Resource) -> An
 
 class HttpExporter:
     def __init__(self, destination: Destination) -> None:
-        """Reads the certificates. Raises BadDestination."""
+        """Raises BadDestination."""
         self._destination = destination
         self._timeout_seconds = destination.timeout_ns / NS_PER_SECOND
         self._headers = {"Content-Type": PROTOBUF, "User-Agent": USER_AGENT} | dict(destination.headers)
@@ -186,7 +177,7 @@ class HttpExporter:
             self._headers["Content-Encoding"] = "gzip"
         self._mask = mask_for(destination.headers)
         self._session = requests.Session()
-        # Or a login in ~/.netrc would replace a configured header, and REQUESTS_CA_BUNDLE the authorities.
+        # A login in ~/.netrc would replace a configured header, and REQUESTS_CA_BUNDLE the authorities.
         self._session.trust_env = False
         tls = destination.endpoint.startswith("https:")
         adapter = _Adapter(tls_context(destination) if tls else None)
@@ -204,11 +195,11 @@ class HttpExporter:
                 timeout=self._timeout_seconds,
                 proxies=get_environ_proxies(url, no_proxy=None),
                 stream=True,
-                # Credentials stay with the endpoint that was named.
+                # Send credentials only to the configured endpoint.
                 allow_redirects=False,
             ) as response:
                 body = b""
-                # An endless answer would fill the memory before the time is over.
+                # An endless answer would fill the memory before the timeout.
                 while chunk := response.raw.read1(ANSWER_BYTES_MAX, decode_content=True):
                     body += chunk
                     if len(body) > ANSWER_BYTES_MAX:
@@ -226,7 +217,7 @@ class HttpExporter:
 
 
 class _Adapter(HTTPAdapter):
-    """Without retries, and with a TLS context that verifies everything."""
+    """Without retries, and with our TLS context."""
 
     def __init__(self, context: ssl.SSLContext | None) -> None:
         self._context = context
@@ -237,15 +228,15 @@ class _Adapter(HTTPAdapter):
         return host, {"ssl_context": self._context} if self._context is not None else {}
 
     def cert_verify(self, *args: Any, **kwargs: Any) -> None:
-        """The context does it."""
+        """The context verifies."""
 
 
 def tls_context(destination: Destination) -> ssl.SSLContext:
-    """Reads the certificates. Raises BadDestination."""
+    """Raises BadDestination."""
     try:
         context = ssl.create_default_context(cafile=destination.certificate or None)
         if destination.client_certificate:
-            # A key with a pass phrase must not wait at a terminal.
+            # A key with a pass phrase must not ask at a terminal.
             key = destination.client_key
             context.load_cert_chain(destination.client_certificate, key, password=lambda: "")
     except OSError as error:
@@ -257,9 +248,9 @@ def tls_context(destination: Destination) -> ssl.SSLContext:
 
 
 def failure_text(error: BaseException) -> str:
-    """One line for the record. The libraries' own texts may repeat a header."""
+    """One line. The libraries' own texts may repeat a header."""
     where = "the proxy of the environment: " if isinstance(error, requests.exceptions.ProxyError) else ""
-    # The libraries wrap an error several times, as a cause or as an argument. The innermost is the system's.
+    # The libraries wrap the system's error several times, as a cause or as an argument.
     while inner := (
         error.__cause__
         or error.__context__
@@ -280,13 +271,13 @@ def failure_text(error: BaseException) -> str:
 
 M = TypeVar("M", bound=Message)
 
-#: A usual answer has a few hundred bytes at most.
+#: A usual answer has a few hundred bytes.
 ANSWER_BYTES_MAX = 64 * 1024
 REASON_CHARACTERS_MAX = 300
 
 
 class NotProtobuf(ValueError):
-    """These bytes are no protobuf message."""
+    pass
 
 
 class StatusMessage(NamedTuple):
@@ -297,13 +288,13 @@ class StatusMessage(NamedTuple):
 
 
 def parse_partial_success(data: bytes) -> Accepted:
-    """Of an ``ExportTraceServiceResponse``; empty: all was taken. Raises NotProtobuf."""
+    """From an ``ExportTraceServiceResponse``. Raises NotProtobuf."""
     partial = _parsed(ExportTraceServiceResponse(), data).partial_success
     return Accepted(max(0, partial.rejected_spans), printable_line(partial.error_message))
 
 
 def parse_status(data: bytes) -> StatusMessage:
-    """A ``google.rpc.Status``. Raises NotProtobuf."""
+    """From a ``google.rpc.Status``. Raises NotProtobuf."""
     status, retry_ns = _parsed(status_pb2.Status(), data), None
     for detail in status.details:
         if retry_ns is None and detail.Is(RetryInfo.DESCRIPTOR):
@@ -321,8 +312,8 @@ def _parsed(message: M, data: bytes) -> M:
 
 
 def printable_line(text: bytes | str) -> str:
-    """A server's text in one printable line of bounded length."""
-    # It goes to a terminal and to the daemon's log: it must not forge a line, nor move the cursor.
+    # A server's text goes to a terminal and to the daemon's log: it must not forge a line, nor move the
+    # cursor.
     decoded = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
     line = " ".join(decoded[: 2 * REASON_CHARACTERS_MAX].split())
     return "".join(each if each.isprintable() else "�" for each in line)[:REASON_CHARACTERS_MAX]
@@ -334,21 +325,21 @@ def printable_line(text: bytes | str) -> str:
 #: A longer pause is a mistake.
 AFTER_NS_MAX = 300 * NS_PER_SECOND
 
-# OTLP's specification. Any other status is the fault of no span, so the spans are kept.
+# From OTLP's specification. For any other status keep the spans: they have no fault.
 HTTP_RETRYABLE = (429, 502, 503, 504)
 HTTP_REJECTED = (400, 413, 415, 422)
 HTTP_TOO_LARGE = 413
 PROTOBUF = "application/x-protobuf"
 
-#: gRPC's codes (grpc/status.proto): CANCELLED, DEADLINE_EXCEEDED, ABORTED, OUT_OF_RANGE, UNAVAILABLE,
-#: DATA_LOSS; INVALID_ARGUMENT; RESOURCE_EXHAUSTED. Any other code refuses for now.
+#: CANCELLED, DEADLINE_EXCEEDED, ABORTED, OUT_OF_RANGE, UNAVAILABLE, DATA_LOSS; INVALID_ARGUMENT;
+#: RESOURCE_EXHAUSTED (google/rpc/code.proto). For any other code keep the spans.
 GRPC_RETRYABLE = (1, 4, 10, 11, 14, 15)
 GRPC_REJECTED = 3
 GRPC_EXHAUSTED = 8
 
 
 def answer_of_http(status: int, content_type: str, retry_after: str, body: bytes) -> Answer:
-    """``body`` is whole and uncompressed."""
+    """``body``: whole and uncompressed."""
     named = content_type.partition(";")[0].strip().lower()
     protobuf = named == PROTOBUF
     if 200 <= status < 300:
@@ -366,12 +357,12 @@ def answer_of_http(status: int, content_type: str, retry_after: str, body: bytes
 
 
 def answer_of_grpc(code: int, name: str, text: str, details: bytes) -> Answer:
-    """``details``: ``grpc-status-details-bin``, if the server sent it."""
+    """``details``: ``grpc-status-details-bin``, or empty."""
     try:
         retry_ns = parse_status(details).retry_ns
     except NotProtobuf:
         retry_ns = None
-    # RESOURCE_EXHAUSTED without a pause means that the request was too large (OTLP specification).
+    # RESOURCE_EXHAUSTED without a pause: the request was too large (OTLP specification).
     text = printable_line(text)
     reason = f"gRPC {name}: {text}" if text else f"gRPC {name}"
     if code in GRPC_RETRYABLE or (code == GRPC_EXHAUSTED and retry_ns is not None):
@@ -382,8 +373,7 @@ def answer_of_grpc(code: int, name: str, text: str, details: bytes) -> Answer:
 
 
 def acknowledged(body: bytes, protobuf: bool = True) -> Answer:
-    """The answer to a successful request."""
-    # A web server on the wrong port answers 200 with its welcome page: spans sent there would be lost.
+    # A web server on the wrong port answers 200 with its welcome page, and the spans would be lost.
     if not protobuf:
         return Again("the answer is not OTLP's: is this the right endpoint?")
     try:
@@ -393,23 +383,23 @@ def acknowledged(body: bytes, protobuf: bool = True) -> Answer:
 
 
 def _parse_retry_after(text: str) -> int | None:
-    """Whole seconds. A date is no pause: our clock may be wrong."""
+    """Not from a date, because our clock may be wrong."""
     text = text.strip()
-    # int() of many digits is slow, and nine are beyond the limit.
+    # int() of many digits is slow, and nine are above the limit.
     seconds = int(text[:9]) if text.isascii() and text.isdecimal() else None
     return None if seconds is None else min(seconds * NS_PER_SECOND, AFTER_NS_MAX)
 
 
 # --- a server's text without our secrets ----------------------------------------------------------
 
-#: Shorter values are no secrets, and occur in any text.
+#: Shorter values are no secrets and occur in any text.
 SHORT_BYTES_MAX = 4
 
 Mask = Callable[[bytes], bytes]
 
 
 def mask_for(headers: Sequence[tuple[str, str]]) -> Mask:
-    """Stars out the values, and their parts after a scheme (``Bearer``)."""
+    """A server may repeat a request: put stars for the headers' values, and their parts after ``Bearer``."""
     parts = {part for _, value in headers for part in (value, value.partition(" ")[2].strip())}
     # The longest first: one value may contain another.
     found = sorted((part.encode() for part in parts if len(part) > SHORT_BYTES_MAX), key=len, reverse=True)

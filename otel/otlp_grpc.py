@@ -17,7 +17,7 @@ PORTS = {"http": 80, "https": 443}
 DETAILS = "grpc-status-details-bin"
 METHOD = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 
-#: `Sending` tries again. The library only has to notice soon that a server is back.
+#: `Sending` tries again. The library must only notice soon that a server is back.
 OPTIONS = (
     ("grpc.enable_retries", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -41,7 +41,7 @@ class GrpcExporter:
             self._channel = grpc.secure_channel(target, credentials, OPTIONS, compression)
         else:
             self._channel = grpc.insecure_channel(target, OPTIONS, compression)
-        # Without a serializer: requests and answers are bytes.
+        # Without a serializer, requests and answers are bytes.
         self._call = self._channel.unary_unary(METHOD)
         self._metadata, self._mask = destination.headers, otlp.mask_for(destination.headers)
         self._timeout_seconds = destination.timeout_ns / NS_PER_SECOND
@@ -52,7 +52,7 @@ class GrpcExporter:
         except grpc.RpcError as call:
             code, trailing = call.code(), call.trailing_metadata() or ()
             details = next((value for name, value in trailing if name == DETAILS), b"")
-            # The library's own text may repeat metadata too.
+            # The library's own text may repeat metadata.
             text = self._mask((call.details() or "").encode("utf-8", "replace")).decode("utf-8", "replace")
             return otlp.answer_of_grpc(code.value[0], code.name, text, details)
         return otlp.acknowledged(self._mask(message))
@@ -62,8 +62,8 @@ class GrpcExporter:
 
 
 def _certificate_files(destination: Destination) -> tuple[bytes | None, bytes | None, bytes | None]:
-    """Root certificates, key, and certificate chain."""
-    # The library takes any bytes, and later calls the server unavailable: tls_context names the fault.
+    # The library takes any bytes and later reports the server as unavailable, so let tls_context name the
+    # fault.
     otlp.tls_context(destination)
     paths = (destination.certificate, destination.client_key, destination.client_certificate)
     try:

@@ -1,13 +1,6 @@
-"""Sends the traces of a journal, in requests, and keeps how far it came.
+"""Sends the traces of a journal and keeps a cursor.
 
-Spans leave in the order of the records that end them, so one number has what is settled. A second number is
-the record from which the other spans can be made again: outside of a shutdown.
-
-`Tail` follows the journal: whole steps in order, each once, when they are durable (a power cut could take
-later records). The highest durable record is in each frame, in a later segment's link, and known to the
-daemon.
-
-`deliver` sends one trace without a cursor: for ``ebbtide export otlp``, and for the controller of outages.
+Spans leave in the order of the records that end them, so one record's number shows what is settled.
 """
 
 from __future__ import annotations
@@ -32,14 +25,14 @@ from ebbtide.otel.projection import Projection
 from ebbtide.otel.sending import Accepted, Answer, GaveUp, Rejected, Sending, Sink
 from ebbtide.otel.span import Resource, Span
 
-#: Spans of one request, as in the SDKs: some hundred kilobytes.
+#: Of one request, as in the SDKs: some hundred kilobytes.
 BATCH_SPANS_MAX = 512
-#: Records of one look: a shutdown of a dozen pods, and 10 ms of projecting.
+#: Of one look: a shutdown of a dozen pods, and 10 ms of projection.
 READ_RECORDS = 512
 
 
 class BatchSender(Protocol):
-    """As `otlp.Sender`."""
+    """As in `otlp.Sender`."""
 
     async def send(self, spans: Sequence[Span], resource: Resource) -> Answer: ...
 
@@ -47,8 +40,8 @@ class BatchSender(Protocol):
 
 
 class SpanSender:
-    """``settled`` gets the spans of each settled request. Before it ``lost`` gets how many were rejected, and
-    why.
+    """``settled`` gets the spans of each settled request; before, ``lost`` gets the rejected ones' number and
+    the reason.
     """
 
     def __init__(
@@ -64,7 +57,7 @@ class SpanSender:
         self._spans_max = BATCH_SPANS_MAX
 
     async def deliver(self, spans: Sequence[Span], resource: Resource) -> None:
-        """All of one resource, in order. Raises GaveUp with the rest unsettled."""
+        """Raises GaveUp with the rest unsettled."""
         todo = list(spans)
         while todo:
             batch = todo[: self._spans_max]
@@ -83,13 +76,15 @@ class SpanSender:
 
 # --- the journal ----------------------------------------------------------------------------------
 
-#: Records that wait for the disk: a shutdown of a hundred pods. Then reading waits too.
+#: Of records that wait for the disk: a shutdown of a hundred pods. More reading waits too.
 HELD_MAX = 20_000
 
 
 class Tail:
-    """``journal``: how its id begins; default: the newest. ``volatile``: locations that end with the boot.
-    Their syncs do not count.
+    """Follows the journal: whole steps in order, each once, when they are durable.
+
+    ``journal``: its id's begin; default: the newest. ``volatile``: locations that end with the boot, so their
+    syncs do not count.
     """
 
     def __init__(
@@ -103,23 +98,23 @@ class Tail:
         self._at: Link | None = None
         self._header: Header | None = None
         self._open_step: list[RawRecord] = []
-        #: Whole steps that are not durable yet.
+        #: Whole steps that are not yet durable.
         self._held: deque[Batch] = deque()
         self._held_records = 0
         self._passing: Iterator[None] | None = None
         self.durable_seq = 0
-        #: Why no more will ever come: `History` too ends at damage.
+        #: Why no more will come: `History`, too, ends at damage.
         self.damage = ""
-        #: The last record that was given.
+        #: The last returned record.
         self.seq = 0
 
     @property
     def journal_id(self) -> bytes:
-        """16 bytes; empty until a segment was seen."""
+        """Empty until a segment was read."""
         return self._path.journal_id if self._path is not None else b""
 
     def end_seq(self) -> int:
-        """The last record in the newest segment that can be read. Raises OSError."""
+        """The newest segment's last readable record. Raises OSError."""
         segments = self.look().segments
         if not segments:
             return 0
@@ -129,13 +124,10 @@ class Tail:
         return scan.end.seq
 
     def learn(self, durable_seq: int) -> None:
-        """The disk has confirmed all up to this record."""
         self.durable_seq = max(self.durable_seq, durable_seq)
 
     def read(self, records_max: int, durable_seq: int = 0) -> list[Batch]:
-        """About so many records at most; none: there is no news. ``durable_seq``: the daemon knows that the
-        disk has all up to it. Raises OSError.
-        """
+        """About ``records_max`` at most. ``durable_seq``: from the daemon. Raises OSError."""
         self.learn(durable_seq)
         given: list[Batch] = []
         count = 0
@@ -155,7 +147,7 @@ class Tail:
                     return given
 
     def _pass(self) -> Iterator[None]:
-        """All that is there now, one piece at a time."""
+        """All present records, one piece at a time."""
         segments = self.look().segments
         if self._at is not None:
             at = self._at.segment
@@ -171,12 +163,12 @@ class Tail:
             yield from self._segment(segments[index], following.link if following is not None else None)
 
     def look(self) -> JournalPath:
-        """The segments. Headers are read again only when files came or went."""
+        """Reads headers again only when files came or went."""
         sizes = {
             (source.location, file.name): file.size for source in self._sources for file in source.files()
         }
         names, path = tuple(sizes), self._path
-        # A file with an unusable header may have been in the making at the last look.
+        # At the last look, a file with an unusable header may have been incomplete.
         if path is None or names != self._names or path.tail or not path.segments:
             path = find_path(self._sources, self._journal)
             self._journal = self._journal or path.journal_id.hex()
@@ -193,17 +185,16 @@ class Tail:
         if self._at is not None and self._at.segment == segment.number and self._header is not None:
             scan.end, scan.header = self._at, self._header
         else:
-            # A new segment continues from its link. What a failed file has behind that place was never
-            # durable.
+            # A new segment continues from its link. Later records of a failed file were never durable.
             link, self._open_step = segment.header.link, []
             while self._held and self._held[-1].records[-1].seq > link.seq:
                 self._held_records -= len(self._held.pop().records)
             self.learn(0 if volatile else link.seq)
-        # Read beyond the place from which the next segment continues: this one has no more.
+        # The next segment continues before this place.
         if limit is not None and limit.segment == segment.number and scan.end.offset > limit.offset:
             return
         for piece in scan.pieces():
-            # What a failed file has already given is carried over to the next file, with its numbers.
+            # Records that a failed file has given come again in the next file, with their numbers.
             after = self._held[-1].records[-1].seq if self._held else self.seq
             for raw in piece.records:
                 self._open_step.append(raw)
@@ -213,14 +204,14 @@ class Tail:
                         self._held.append(Batch(piece.header, step))
                         self._held_records += len(step)
                     self._open_step = []
-            # Noted before the pause: after an error in the next piece the next pass begins here.
+            # Before the pause: after an error in the next piece the next pass begins here.
             self._at, self._header = scan.end, scan.header
             self.learn(0 if volatile else scan.durable_seq)
             yield
         self._at, self._header = scan.end, scan.header
         self.learn(0 if volatile else scan.durable_seq)
         if limit is not None and scan.damage is not None:
-            # Retention may have taken the file meanwhile: that is no damage.
+            # No damage if retention has removed the file.
             if any(file.name == segment.name for file in segment.source.files()):
                 self.damage = f"{segment.name} is damaged behind record {scan.end.seq}: {scan.damage}"
         elif limit is not None and not volatile:
@@ -233,11 +224,11 @@ class Log(Protocol):
     def log(self, level: int, text: str) -> None: ...
 
     def well(self, reason: str) -> None:
-        """The back end answers now, or the reason why it does not."""
+        """``reason``: why the back end does not answer; empty: it answers."""
 
 
 class OtlpSink(Sink):
-    """``load``, ``keep``: read and write the cursor; they may raise OSError."""
+    """``load`` and ``keep`` the cursor; both may raise OSError."""
 
     def __init__(
         self,
@@ -254,7 +245,7 @@ class OtlpSink(Sink):
         #: Made and not settled yet.
         self._waiting: deque[Span] = deque()
         self.cursor: Cursor | None = None
-        #: The last record outside of a shutdown; the same before the open shutdown; its number.
+        #: The last record outside of a shutdown; the same before the open shutdown; the number of that.
         self._outside_seq, self._before_seq, self._episode = 0, 0, 0
         self._unwell = "the back end has not answered"
 
@@ -268,7 +259,7 @@ class OtlpSink(Sink):
 
     def read(self) -> list[Batch]:
         if self.cursor is None:
-            # A cursor ahead of the journal belongs to another one, or the end was lost with a disk.
+            # A cursor ahead of the journal is another journal's, or the end was lost with a disk.
             end_seq = self._tail.end_seq()
             journal, found = self._tail.journal_id.hex(), self._load()
             fits = found is not None and found.of(journal, end_seq)
@@ -287,18 +278,18 @@ class OtlpSink(Sink):
                     self._before_seq = self._outside_seq
                 self._episode = raw.episode
             made = self._projection.feed(batch.header, batch.records, self._tail.journal_id)
-            # Spans up to the cursor were settled by an earlier process.
+            # An earlier process settled the spans up to the cursor.
             self._waiting += (span for span in made if span.seq > after)
             if number % 16 == 0:
                 await trio.lowlevel.checkpoint()
         while self._waiting:
-            # A request has one resource, and two boots of a node are two.
+            # A request has one resource, and each boot has another.
             episode = self._waiting[0].episode
             spans = [span for span in self._waiting if span.episode == episode]
             await self._spans.deliver(spans, self._projection.resource(episode))
         read_seq = items[-1].records[-1].seq
         from_seq = self._before_seq if self._episode else read_seq + 1
-        # Never back: after a start the journal is read again from before the cursor.
+        # Never back: after a start, reading begins before the cursor.
         seq, from_seq = max(self.cursor.seq, read_seq), max(self.cursor.from_seq, from_seq)
         self.cursor = replace(self.cursor, seq=seq, from_seq=from_seq)
         self.settled_seq = seq
@@ -306,7 +297,6 @@ class OtlpSink(Sink):
     # --- what became of them -------------------------------------------------------------------
 
     def _settled(self, spans: Sequence[Span]) -> None:
-        """The first that wait."""
         assert self.cursor is not None
         self._report_well("")
         for _ in spans:
@@ -328,7 +318,7 @@ class OtlpSink(Sink):
 
     def save(self) -> None:
         if self.cursor is not None:
-            # For the record: no decision depends on this clock.
+            # Only `cursor.load_first` reads this clock.
             self.cursor = replace(self.cursor, wall_ns=time.time_ns())
             self._keep(self.cursor)
 
@@ -342,14 +332,12 @@ class OtlpSink(Sink):
 
 
 class EpisodeSpans(NamedTuple):
-    """All that has ended of one shutdown or outage."""
-
     spans: list[Span]
     resource: Resource
 
 
 def spans_of(history: History, episode: int) -> EpisodeSpans:
-    """``episode``: the number of its first record. Reads the history to its end.
+    """The ended spans of an episode. Reads the history to its end.
 
     Raises events.codec.BadPayload, and KeyError: the journal no longer has its begin.
     """
@@ -364,7 +352,7 @@ def spans_of(history: History, episode: int) -> EpisodeSpans:
 
 
 class Delivered:
-    """What became of the spans. ``trouble``: as for `Sending`."""
+    """``trouble``: as for `Sending`."""
 
     def __init__(self, trouble: Callable[[str], None]) -> None:
         self.accepted, self.rejected, self.reason = 0, 0, ""
@@ -381,7 +369,10 @@ class Delivered:
 async def deliver(
     found: EpisodeSpans, destination: Destination, sent: Delivered, give_up_seconds: float
 ) -> bool:
-    """Whether every span was taken or rejected. Sending a trace again is harmless. Raises BadDestination."""
+    """Sends one trace, without a cursor: a repetition is harmless. True: every span was taken or rejected.
+
+    Raises BadDestination.
+    """
     sender = sender_for(destination)
     sending = Sending(sent.trouble, give_up_seconds=give_up_seconds)
     try:

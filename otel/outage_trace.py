@@ -1,8 +1,7 @@
-"""The trace of an outage, made from its record: from the first suspicion to its end; below it the proofs and
-the waits.
+"""The trace of an outage, made from its record.
 
-The report on the node's last boot comes late, often after the outage's end. It is a span of its own, of no
-time, with a link to the shutdown's trace: a finished span never changes.
+The report on the node's last boot often comes after the outage's end. A finished span never changes, so the
+report is another span, with a link to the shutdown's trace.
 """
 
 from __future__ import annotations
@@ -20,11 +19,10 @@ from ebbtide.otel import attributes as at
 from ebbtide.otel.span import POD_ROLE, ROOT_ROLE, SpanEvent, SpanLink, span_id_of
 from ebbtide.otel.trace import CUT, EpisodeTrace, Failure, Values, orders_of
 
-#: Another trace's, in hexadecimal. A redacted journal may have another text in its place.
+#: Another trace's. A redacted journal may have another text.
 TRACE_ID = re.compile(r"[0-9a-f]{32}")
 
-#: Orders that change the cluster, or a machine: a failure is an error, except after a change of the Node,
-#: when the actor decides anew.
+#: Orders whose failure is an error, except after a change of the Node, when the actor decides anew.
 WRITES = ("taint", "quarantine", "untaint", "power off")
 
 
@@ -37,11 +35,10 @@ class OutageTrace(EpisodeTrace):
         self.return_boot = ""
 
     def abandon(self) -> None:
-        """The record has a gap, so the outcome is unknown."""
         self.close(CUT)
 
     def close(self, cut: Values = ()) -> None:
-        """Ends all open spans, the outage's own last."""
+        """Ends all open spans, the root last."""
         outage = self.fold.finish()
         if outage.out_ns is None:
             self.span("suspicion", "", 0)
@@ -80,7 +77,7 @@ class OutageTrace(EpisodeTrace):
 
 
 def root_events(trace: OutageTrace) -> Iterator[SpanEvent]:
-    """What the whole outage waited for, the fates of statements, leaders and alarms."""
+    """Waits, the fates of statements, leaders and alarms."""
     outage = trace.fold.record
     for phase in outage.course:
         yield trace.event("waits", phase.began_ns, (at.REASON, phase.text))
@@ -141,7 +138,6 @@ def end_proofs(trace: OutageTrace, statements: int, attributes: Values) -> None:
 
 
 def ordered(trace: OutageTrace, event: Order) -> None:
-    """From its record to its outcome, the wait for the API server included."""
     trace.begin_order(event, ((at.EFFECT, getattr(event, "effect", None)),))
 
 

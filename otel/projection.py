@@ -1,7 +1,7 @@
-"""The journal as traces: an incremental reader of its records that returns each span once, when it has ended.
+"""The journal as traces: it returns each span once, when the span has ended.
 
-The same records give the same spans, in any batches and process. It may begin anywhere outside of a shutdown,
-such as at a segment's checkpoint; it skips a shutdown without its begin.
+The same records give the same spans, in any batches and process. A reader may begin anywhere outside of a
+shutdown; it skips a shutdown without its begin.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from ebbtide.otel.shutdown_trace import ShutdownTrace
 from ebbtide.otel.span import Attributes, Resource, Span
 from ebbtide.otel.trace import EpisodeTrace
 
-#: The instrumentation scope of an outage's spans.
+#: Of an outage's spans.
 OUTAGE_SCOPE, OUTAGE_VERSION = "ebbtide.outage", 1
-#: Remembers the resources of so many latest shutdowns.
+#: The latest ones. A span may be sent long after its shutdown.
 RESOURCES_MAX = 4096
 
-#: The first decisions of an episode. They record the configured attributes of its resource.
+#: They record the configured attributes of an episode's resource.
 BEGINS = (ShutdownBegan.__name__, OutageBegan.__name__)
 
 
@@ -37,8 +37,8 @@ class Projection:
     def feed(self, header: Header, records: Sequence[RawRecord], journal_id: bytes) -> list[Span]:
         """The spans that end in these records, in the order of their ends.
 
-        ``records`` are whole steps in order, as in `events.reader.Batch` with their ``header``; if a step
-        closes one shutdown and opens the next, each record goes to its own. Raises events.codec.BadPayload.
+        ``records`` are whole steps, as in `events.reader.Batch` with their ``header``. Raises
+        events.codec.BadPayload.
         """
         spans: list[Span] = []
         for raw in grouped_by_episode(records):
@@ -66,15 +66,13 @@ class Projection:
         return spans
 
     def resource(self, episode: int) -> Resource:
-        """The common attributes of a shutdown's spans. Raises KeyError."""
+        """Raises KeyError."""
         return self._resources[episode]
 
     def _begin(
         self, raw: RawRecord, first: RawRecord, header: Header, journal_id: bytes
     ) -> EpisodeTrace | None:
-        """None: the fact that opens an episode is its first record, even if it still belonged to another.
-        Without it there is no trace id.
-        """
+        """None: without the fact that opened the episode there is no trace id."""
         if first.seq != raw.episode:
             return None
         self._resources[raw.episode] = resource_of(header, journal_id)
@@ -90,9 +88,7 @@ class Projection:
 
 
 def resource_of(header: Header, journal_id: bytes) -> Resource:
-    """The constants of an episode's spans, from the segment of its begin. Those of an outage are about the
-    node, not the controller's machine.
-    """
+    """From the segment of an episode's begin. For an outage: the node, not the controller's machine."""
     names, digits = header.identity, journal_id.hex()
     uuid = "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
     service: Attributes = (
@@ -113,7 +109,7 @@ def resource_of(header: Header, journal_id: bytes) -> Resource:
 
 
 def with_given(resource: Resource, given: Mapping[str, str]) -> Resource:
-    """With the configured attributes of the node, such as its cluster."""
+    """With the configured attributes."""
     known = dict(resource.attributes)
     # The journal's values win, except for the service's name.
     known |= {name: value for name, value in given.items() if name not in known or name == at.SERVICE_NAME}

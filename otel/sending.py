@@ -1,7 +1,4 @@
-"""What a back end's answer means, and when the same bytes are sent again.
-
-Tracing back ends and object stores share this loop. It imports no client of either.
-"""
+"""When the same bytes are sent again to a tracing back end or an object store."""
 
 from __future__ import annotations
 
@@ -14,36 +11,37 @@ import trio
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.units import span_s
 
-#: After so long without an answer, the rest waits for another process.
+#: After so long without an answer, the rest waits for the next process.
 GIVE_UP_SECONDS = 600.0
-#: A server that takes longer for one request is not well.
+#: A healthy server is faster with one request.
 PATIENCE_SECONDS = 0.25
 BACKOFF_FIRST_SECONDS, BACKOFF_SECONDS_MAX = 0.5, 30.0
 
 
 class Accepted(NamedTuple):
-    """``rejected``: so many of the spans were not taken, and must not be sent again."""
+    """``rejected``: so many spans were not taken, and must not be sent again."""
 
     rejected: int = 0
     reason: str = ""
 
 
 class Again(NamedTuple):
-    """Not taken now. ``after_ns``: the pause that the server asks for."""
+    """Send later. ``after_ns``: the pause that the server asks for."""
 
     reason: str
     after_ns: int | None = None
 
 
 class Rejected(NamedTuple):
-    """These bytes will never be taken. ``too_large``: smaller ones may be."""
+    """The server will never take these bytes. ``too_large``: it may take smaller ones."""
 
     reason: str
     too_large: bool = False
 
 
 class Refused(NamedTuple):
-    """The fault is not in these bytes (credentials, a wrong path, a server's bug): kept for another start.
+    """Keep the bytes for another start: credentials, the path or the server is wrong.
+
     ``cure``: what a person can do.
     """
 
@@ -56,13 +54,11 @@ T = TypeVar("T")
 
 
 class GaveUp(Exception):
-    """The back end refuses, or did not answer for long; the text is the reason. The rest is kept."""
+    """The back end refuses, or did not answer for long; the text is the reason."""
 
 
 class Sending:
-    """``trouble`` gets each new reason of a failure, and "" after the next success. ``draw`` returns a number
-    from 0 to 1.
-    """
+    """``trouble`` gets each new reason of a failure, and "" after the next success. ``draw``: from 0 to 1."""
 
     def __init__(
         self,
@@ -82,12 +78,12 @@ class Sending:
 
     @property
     def unwell(self) -> str:
-        """Why a caller should not wait for this back end now; empty: it answers."""
+        """Why a caller should not wait for the back end; empty: it answers."""
         late = self._asked_at is not None and trio.current_time() - self._asked_at > self._patience_seconds
         return self.reason or (f"no answer within {span_s(self._patience_seconds)}" if late else "")
 
     async def ask(self, send: Callable[[], Awaitable[T | Again | Refused]]) -> T:
-        """The same bytes until an answer settles them. Raises GaveUp."""
+        """Repeats ``send`` until an answer settles it. Raises GaveUp."""
         while True:
             self._asked_at = trio.current_time()
             try:
@@ -106,7 +102,7 @@ class Sending:
             now = trio.current_time()
             if not self._failures:
                 self._failing_since = now
-            # Jitter: a thousand nodes that lost their collector together must not come back together.
+            # Jitter: a thousand nodes that lost their collector must not come back together.
             step = min(BACKOFF_FIRST_SECONDS * 2 ** min(self._failures, 16), BACKOFF_SECONDS_MAX)
             self._failures += 1
             pause = max(step * (1 + self.draw()) / 2, (answer.after_ns or 0) / NS_PER_SECOND)
@@ -124,11 +120,11 @@ class Sending:
 
 
 class Sink:
-    """Reads a journal from a cursor on, and sends it to one back end (`ebbtide.follower.follow`)."""
+    """Sends a journal to one back end (`ebbtide.follower.follow`)."""
 
-    #: How often the cursor is written: its sync must not queue behind the journal's.
+    #: How often the cursor is written: more syncs would delay the journal's.
     save_seconds = 1.0
-    #: The process ends after so long without work. A shutdown has short pauses.
+    #: The process ends after so long without work, but not in a shutdown's short pauses.
     idle_seconds = 1.0
 
     def __init__(self, name: str, sending: Sending) -> None:
@@ -136,21 +132,21 @@ class Sink:
         #: Set when a look at the journal may find more.
         self.news = trio.Event()
         self.leaving = False
-        #: The disk has confirmed all up to this record, as far as the daemon reports it.
+        #: From the daemon.
         self.durable_seq = 0
         #: All up to this record is settled.
         self.settled_seq = 0
 
     def read(self) -> list[Any]:
-        """What is new. Blocks. Raises OSError."""
+        """New items. Blocks. Raises OSError."""
         raise NotImplementedError
 
     async def take(self, items: list[Any]) -> None:
-        """Send what was read. Raises GaveUp."""
+        """Send them. Raises GaveUp."""
         raise NotImplementedError
 
     def save(self) -> None:
-        """Write the cursor. Blocks. Raises OSError: that costs a repetition."""
+        """Write the cursor. Blocks. An OSError costs a repetition."""
         raise NotImplementedError
 
     async def close(self) -> None:
@@ -158,12 +154,12 @@ class Sink:
 
     @property
     def expects_more(self) -> bool:
-        """More will come soon: the process stays, and looks often."""
+        """The process stays, and looks often."""
         return False
 
     @property
     def left(self) -> str:
-        """Why something was passed over."""
+        """Why records were passed over."""
         return ""
 
     def learn(self, durable_seq: int) -> None:
@@ -171,6 +167,6 @@ class Sink:
         self.news.set()
 
     def leave(self) -> None:
-        """The daemon has gone. One more look finds its last records."""
+        """The daemon has ended. One more look finds its last records."""
         self.leaving = self.sending.leaving = True
         self.news.set()

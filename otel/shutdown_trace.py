@@ -1,8 +1,7 @@
-"""The trace of a shutdown, made from its record: the root, the waves, the pods with the spans below them, the
-orders.
+"""The trace of a shutdown, made from its record.
 
-The root ends with the outcome of the first order to release the lock, else with the shutdown's last event. A
-record that breaks off ends it only when another boot (or userspace) has begun.
+The root ends with the outcome of the first order to release the lock, else with the shutdown's last event. If
+the record breaks off, the root ends only when another boot (or userspace) has begun.
 """
 
 from __future__ import annotations
@@ -50,13 +49,13 @@ from ebbtide.otel.trace import (
 
 NEXT_BOOT = "next boot"
 
-#: The spans of a container, which no order's outcome ends.
+#: No order's outcome ends these.
 CONTAINER_ROLES = (HOOK_ROLE, STOP_ROLE, KILL_ROLE)
 
-#: Names in one attribute; the rest is counted.
+#: Of pods in one attribute, because back ends bound its length.
 NAMES_MAX = 64
 
-#: Outcomes of a pod that are always errors; results of a failed hook, or of a missed deadline.
+#: By a pod's outcome, and by a hook's result.
 POD_ERRORS: dict[str, at.Error] = {"killed": "killed", "failed": "survived-sigkill"}
 HOOK_ERRORS: dict[str, at.Error] = {"failed": "hook-failed", "timed-out": "hook-timed-out"}
 
@@ -70,13 +69,13 @@ class ShutdownTrace(EpisodeTrace):
     ) -> None:
         super().__init__(ShutdownFold(number, first, header, former=former.fold if former else None), first)
         self.began: Values = ()
-        #: By UID, the pod's own orders: hook, stop, SIGKILL, delete.
+        #: A pod's own orders, by UID.
         self.of_pods: dict[str, list[OpenOrder]] = {}
-        #: The same, left open for the next shutdown; and what the former one left.
+        #: The same, left open for the next shutdown; and those from the former one.
         self.left: dict[str, list[OpenOrder]] = {}
         self.carried = {} if former is None else former.left
         self.links = (former.link(former.root_id, "cancelled"),) if former and former.left else ()
-        #: By role, the span of a lost order: the next one of its kind is a retry.
+        #: By role, the span of a lost order: the next one is a retry.
         self.lost: dict[str, bytes] = {}
         self.unfinished, self.missed = 0, False
 
@@ -84,18 +83,18 @@ class ShutdownTrace(EpisodeTrace):
 
     @property
     def moved(self) -> bool:
-        """Another boot has found this shutdown."""
+        """Another boot has found it."""
         starts = self.fold.processes
         return bool(starts) and starts[-1].boot_id != self.fold.boot_id
 
     @property
     def gone(self) -> bool:
-        """Does the record report that this shutdown's boot, or userspace, is over?"""
+        """This shutdown's boot, or userspace, is over."""
         return self.moved or any(start.seq == self.raw.cause for start in self.fold.processes)
 
     @property
     def cut_ns(self) -> int:
-        """The end of the finished boot's record; or now."""
+        """Now, or the end of the finished boot's record."""
         if not self.gone:
             return self.at_ns
         quiet_ns = self.fold.processes[-1].quiet_since_ns
@@ -103,15 +102,14 @@ class ShutdownTrace(EpisodeTrace):
 
     @property
     def asked_to_stop(self) -> bool:
-        """Did people end the wait in this very step? Then no deadline was missed."""
+        """A person ended the wait in this step, so no deadline was missed."""
         return self.fact.tag == "ReleaseRequested"
 
     def left_behind(self, pods: int) -> None:
-        """The wait for so many pods is over."""
         self.unfinished, self.missed = pods, pods > 0 and not self.asked_to_stop
 
     def open_pods(self) -> list[record.PodRecord]:
-        """Their stop has begun, and they have no span yet."""
+        """Their stop has begun, but they have no span."""
         pods = self.fold.pods.values()
         return [pod for pod in pods if pod.began_ns is not None and not self.made(POD_ROLE, pod.uid)]
 
@@ -121,7 +119,7 @@ class ShutdownTrace(EpisodeTrace):
         return wave if begun and not self.made(WAVE_ROLE, str(index)) else None
 
     def wave_id(self, index: int) -> bytes:
-        """The parent for a wave's spans; the shutdown itself before the wave's begin."""
+        """The root's, before the wave's begin."""
         begun = self.made(WAVE_ROLE, str(index)) or self.open_wave(index) is not None
         return self.first_id(WAVE_ROLE, str(index)) if begun else self.root_id
 
@@ -129,7 +127,7 @@ class ShutdownTrace(EpisodeTrace):
         return tuple(self.fold.pod(uid).label for uid in uids[:NAMES_MAX])
 
     def workload(self, namespace: str, name: str) -> str:
-        """``namespace/name`` without random and counted parts."""
+        """Without random and counted parts."""
         return f"{namespace}/{workload_name(name, self.fold.record.node)}" if namespace else ""
 
     # --- its end ------------------------------------------------------------------------------
@@ -174,13 +172,11 @@ class ShutdownTrace(EpisodeTrace):
     def notices(
         self, found: tuple[record.Notice, ...] | list[record.Notice], uid: str = ""
     ) -> Iterator[SpanEvent]:
-        """The remarks about the shutdown, or about one pod, as span events."""
         for notice in found:
             if notice.pod == uid:
                 yield self.event(notice.code.replace("-", "."), notice.at_ns, (at.REASON, notice.text))
 
     def close(self, outcome: str, ended_ns: int, *, gone: bool) -> None:
-        """Everything ends, the shutdown's own span last."""
         shutdown = self.fold.record
         for pod in self.open_pods():
             pod_spans(self, pod, CUT, ended_ns)
@@ -190,12 +186,12 @@ class ShutdownTrace(EpisodeTrace):
         if shutdown.pods_ended_ns is not None and not self.made("flush"):
             self.span("flush", "", shutdown.pods_ended_ns, CUT, ended_ns=ended_ns)
         if shutdown.cancelled_ns is not None:
-            # The boot may have ended before the cancel was complete.
+            # The boot may end before the cancel is complete.
             reason: Values = ((at.REASON, shutdown.cancel_reason), *(CUT if gone else ()))
             self.span("cancel", "", shutdown.cancelled_ns, reason, ended_ns=ended_ns)
         fallback(self, CUT, ended_ns)
         self.cut_orders(ended_ns)
-        # The root last: it shows an exporter that the trace is whole.
+        # Last, because the root shows an exporter that the trace is whole.
         self.root(outcome, ended_ns, cut=gone and outcome not in ("complete", "cancelled"))
         self.over = True
 
@@ -218,16 +214,15 @@ def shutdown_began(trace: ShutdownTrace, event: d.ShutdownBegan) -> None:
 
 
 def release_ordered(trace: ShutdownTrace, event: d.ReleaseLock) -> None:
-    """The shutdown's work is over. Pods that end later were left."""
+    """Pods that have not ended now are left."""
     if left := len(trace.open_pods()):
         trace.left_behind(left)
     trace.begin_order(event)
 
 
 def shutdown_closed(trace: ShutdownTrace, event: d.EpisodeClosed) -> None:
-    """Open spans end here, or at the end of their boot's record."""
     if event.followed:
-        # The next shutdown waits for the same hooks and signals, with new spans linked to these.
+        # The next shutdown waits for the same hooks and signals, with new spans that link to these.
         trace.left = {pod.uid: list(unended(trace, pod)) for pod in trace.open_pods()}
     if trace.gone:
         next_boot(trace, event.outcome)
@@ -248,7 +243,7 @@ def unended(trace: ShutdownTrace, pod: record.PodRecord) -> Iterator[OpenOrder]:
 
 
 def next_boot(trace: ShutdownTrace, outcome: str) -> None:
-    """The time without a daemon is a trace of its own: hours of it would hide the rest here."""
+    """The time without a daemon is a separate trace: hours would hide the rest of this one."""
     shutdown, trace_id = trace.fold.record, boot_trace_id(trace.fact.hash)
     cut_wall_ns = trace.wall_ns(trace.cut_ns)
     attributes: Attributes = (
@@ -274,8 +269,8 @@ def next_boot(trace: ShutdownTrace, outcome: str) -> None:
 
 
 def shutdown_resumed(trace: ShutdownTrace, event: d.Resumed) -> None:
-    """The same shutdown continues in another process: the time between the two is a span."""
-    # From the former process's last record on: the moment of its death is unknown.
+    """The time between two processes of a shutdown is a span."""
+    # Since the former process's last record: the moment of its death is unknown.
     quiet_ns = trace.fold.processes[-1].quiet_since_ns if trace.fold.processes else None
     if quiet_ns is not None and not trace.moved:
         links = (trace.link(trace.root_id, "shutdown"),)
@@ -283,14 +278,13 @@ def shutdown_resumed(trace: ShutdownTrace, event: d.Resumed) -> None:
 
 
 def actor_failed(trace: ShutdownTrace, event: d.ActorFailed) -> None:
-    """No event will report the end of a failed actor's wave."""
+    """No event reports the end of a failed actor's wave."""
     index = int(event.subject) if event.actor == "WaveActor" and event.subject.isdecimal() else -1
     if (wave := trace.open_wave(index)) is not None:
         wave_span(trace, wave, ((at.WAVE_OUTCOME, "failed"),))
 
 
 def fallback(trace: ShutdownTrace, attributes: Values = (), ended_ns: int | None = None) -> None:
-    """From its first pod to the end of the shutdown."""
     began_ns = next((each.at_ns for each in trace.fold.notices if each.code == "fallback"), None)
     if began_ns is not None and not trace.made("fallback"):
         trace.span("fallback", "", began_ns, attributes, ended_ns=ended_ns)
@@ -305,7 +299,7 @@ def pods_ended(trace: ShutdownTrace, event: d.PodsEnded) -> None:
 
 
 def statuses_settled(trace: ShutdownTrace, event: d.StatusesSettled) -> None:
-    """From the last pod's end on the shutdown waits only for statuses."""
+    """After the last pod's end, the shutdown waits only for statuses."""
     began_ns, left = trace.fold.record.pods_ended_ns, len(event.missing)
     if began_ns is not None and not trace.made("flush"):
         text = f"{left} {'status' if left == 1 else 'statuses'} not delivered in time"
@@ -327,11 +321,11 @@ def wave_ended(trace: ShutdownTrace, event: d.WaveEnded) -> None:
         (at.STRAGGLERS, names),
         (at.WAVE_MOUNTED, trace.labels(wave.mounted)),
     )
-    # A wave of 0 s is signalled without a wait: it misses no deadline.
+    # A wave of 0 s does not wait, so it misses no deadline.
     if event.outcome != "overran" or not wave.period_ns or trace.asked_to_stop:
         wave_span(trace, wave, attributes)
         return
-    # Three by name: a back end shows this line in its list. The attributes have all.
+    # Three names: a back end shows this line in a list. The attributes have all.
     late = len(wave.stragglers)
     more = f" and {late - 3} more" if late > 3 else ""
     missed_by = f"{plural(late, 'pod')}: {', '.join(names[:3])}{more}"
@@ -375,7 +369,7 @@ def pod_ended(trace: ShutdownTrace, event: d.PodEnded) -> None:
         return
     fate: Values = ((at.POD_OUTCOME, event.outcome), (at.REASON, pod.reason), *(CUT if gone else ()))
     error = POD_ERRORS.get(event.outcome)
-    # No missed deadline after a power cut, or when people gave up the wait.
+    # No deadline was missed after a power cut, or if a person ended the wait.
     if event.outcome == "unknown" and not gone and not trace.asked_to_stop:
         error = "deadline-missed"
     if not begun and event.uid not in trace.fold.planned:
@@ -397,13 +391,12 @@ def pod_spans(
     ended_ns: int,
     failed: Failure | None = None,
 ) -> None:
-    """The pod's span and all below it."""
     below = BelowPod(trace, pod, ended_ns)
     below.deletes()
     below.hooks()
     for container in pod.containers:
         below.stops(container)
-    # The kubelet may start a pod again: that makes no second span.
+    # No second span if the kubelet starts a pod again.
     if trace.made(POD_ROLE, pod.uid):
         return
     known: Values = (
@@ -428,12 +421,11 @@ def pod_spans(
 
 
 class BelowPod:
-    """The spans below one pod, made when the pod has ended. None outlives the pod: ``until_ns``."""
+    """The spans below one pod. They end with the pod, at ``until_ns``, or before."""
 
     def __init__(self, trace: ShutdownTrace, pod: record.PodRecord, until_ns: int) -> None:
         self.trace, self.pod, self.until_ns = trace, pod, until_ns
         self.subject = trace.workload(pod.namespace, pod.name)
-        # Without an introduction only the UID is known.
         name = pod.name if pod.namespace else None
         self.names: Values = ((at.NAMESPACE, pod.namespace), (at.POD_NAME, name), (at.POD_UID, pod.uid))
         carried = trace.carried.pop(pod.uid, ())
@@ -452,7 +444,7 @@ class BelowPod:
         retried: bytes = b"",
         **more: Any,
     ) -> bytes:
-        """``ended_ns`` None: its end is not on record. ``retried``: the span that this one repeats."""
+        """``ended_ns`` None: no end on record. ``retried``: the span that this one repeats."""
         given = () if order is None else tuple(order.attributes.items())
         links = () if order is None else order.links
         values: dict[str, Any] = {
@@ -474,7 +466,7 @@ class BelowPod:
         return [each for each in self._orders if (each.order.span_role, container_of(each)) == what]
 
     def deletes(self) -> None:
-        """The calls alone: the kubelet's work is the pod's own span."""
+        """Only the calls: the pod's span shows the kubelet's work."""
         retried = b""
         for each in self._of(DELETE_ROLE):
             failed = late(each)
@@ -502,8 +494,8 @@ class BelowPod:
             self._span(HOOK_ROLE, container, order.began_ns, None, (), order)
 
     def stops(self, container: record.ContainerRecord) -> None:
-        """From the stop signal, and from SIGKILL, to the exit. A second order is a retry of the first, which
-        ends without an outcome.
+        """From the stop signal, and from SIGKILL, to the exit. A second order retries the first, which ends
+        without an outcome.
         """
         taken = [each for each in self.pod.autopsies if each.container == container.name]
         firsts = [autopsy.processes[0] for autopsy in taken if autopsy.processes]
@@ -520,7 +512,7 @@ class BelowPod:
                     attributes = ((at.SIGNAL, each.order.signal), *attributes)
                     more["events"] = self._autopsies(taken)
                 else:
-                    # The stop signal goes to the first process: its state explains the kill. A kill is below
+                    # The first process got the stop signal, so its state explains the kill. A kill is below
                     # the stop that it ends.
                     attributes = (*(process_state(firsts[-1]) if firsts else ()), *attributes)
                     more |= {"parent": stop} if stop else {}
@@ -530,7 +522,6 @@ class BelowPod:
                 stop = retried if role == STOP_ROLE else stop
 
     def _failed(self, container: record.ContainerRecord, order: OpenOrder) -> Failure | None:
-        """Of a stop or a SIGKILL that lasts until the container's end."""
         if container.exited_ns is None:
             return ("survived-sigkill", self.pod.reason) if self.pod.outcome == "failed" else None
         if not record.was_killed(container) and container.exit_signal != "SIGKILL":
@@ -539,8 +530,7 @@ class BelowPod:
         return "killed", f"ended by SIGKILL, {span(container.exited_ns - order.began_ns)} after {signal}"
 
     def _autopsies(self, taken: Sequence[record.AutopsyRecord]) -> Iterator[SpanEvent]:
-        # Only the kernel's data of each process: its last lines may be private, and other people may run the
-        # back end.
+        # Only the kernel's data: a process's last lines may be private, and others may run the back end.
         for each in taken:
             for process in each.processes:
                 yield self.trace.event(
@@ -555,7 +545,7 @@ class BelowPod:
                 )
 
     def exits(self) -> Iterator[SpanEvent]:
-        """A container without our signal has no span: its end is an event of its pod."""
+        """A container without our signal has no span, so its exit is an event of its pod."""
         for each in self.pod.containers:
             if each.exited_ns is not None and each.signalled_ns is None and each.killed_ns is None:
                 named = (at.CONTAINER, each.name)
@@ -577,7 +567,7 @@ def process_state(process: ProcessReport) -> Values:
 
 # --- orders ------------------------------------------------------------------------------------
 
-#: The attributes of orders.
+#: By type.
 ORDERS: dict[str, Callable[[Any], Values]] = {
     "TakeInventory": lambda e: ((at.REFRESH, e.refresh),),
     "AnnounceNode": lambda e: ((at.READY, e.ready),),
@@ -592,7 +582,7 @@ ORDERS: dict[str, Callable[[Any], Values]] = {
     ),
 }
 
-#: Facts that add to the span of their order.
+#: From facts, for the span of their order.
 ANSWERS: dict[str, Callable[[Any], Values]] = {
     "InventoryTaken": lambda e: ((at.FOUND, len(e.pods)), (at.SOURCE, e.source)),
     "StatusesSeen": lambda e: ((at.MISSING, len(e.missing)),),
@@ -603,12 +593,11 @@ ANSWERS: dict[str, Callable[[Any], Values]] = {
 def ordered(trace: ShutdownTrace, event: Order) -> None:
     made = trace.begin_order(event, ORDERS.get(type(event).__name__, lambda e: ())(event))
     if uid := event.pod_uid:
-        # Its pod's end makes the span.
+        # The span is made at the pod's end.
         trace.of_pods.setdefault(uid, []).append(made)
         return
     if (before := trace.lost.pop(event.span_role, None)) is not None:
         made.links = (trace.link(before, "retry"),)
-    # The wait for volumes is below the wave that waits.
     wave = parse_order_key(event.key).subject if isinstance(event, d.AwaitUnmounts) else ""
     made.parent = trace.wave_id(int(wave)) if wave.isdecimal() else trace.root_id
 
@@ -619,7 +608,7 @@ def order_ended(trace: ShutdownTrace, event: f.OrderEnded) -> None:
         return
     role = made.order.span_role
     if role in CONTAINER_ROLES:
-        # Its end is the hook's own event, or the container's exit.
+        # Its span ends with `HookEnded`, or with the container's exit.
         if event.exit_code is not None:
             made.attributes[at.EXIT_CODE] = event.exit_code
         return
@@ -628,7 +617,7 @@ def order_ended(trace: ShutdownTrace, event: f.OrderEnded) -> None:
         return
     span_id = trace.order_span(made, failed=late(made))
     if isinstance(made.order, d.ReleaseLock):
-        # The first release ends the shutdown. Later work has spans of its own.
+        # The first release ends the root.
         fallback(trace)
         trace.root("complete", trace.at_ns)
     if event.result == "unknown" or (role == "inventory" and event.result != "done"):

@@ -1,7 +1,7 @@
 """One episode's trace during the reading: its fold, its open orders, and the spans that have just ended.
 
-A span is made once, from the record, when the record has its end. Later events never change it: another
-reader must make the same bytes.
+A span is made once, when its end is on record. Later events never change it, because another reader must make
+the same bytes.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from ebbtide.otel.span import (
 #: Of one span, as in OpenTelemetry's own SDKs.
 EVENTS_MAX = 128
 
-#: Jaeger corrects a span without length, and then takes its copies for different spans.
+#: Jaeger changes a span without length, and then its copies are different spans.
 LENGTH_NS_MIN = 1
 
-#: By role, the attribute that ends its span's name.
+#: By role, the attribute at the end of a span's name.
 DETAILS = {HOOK_ROLE: at.HOOK_KIND, STOP_ROLE: at.SIGNAL}
 
-#: Why a span is an error: for queries, and for people.
+#: Why a span is an error, for queries and for people.
 Failure = tuple[at.Error, str]
 
-#: Attributes, some of them without a value.
+#: Attributes, some without a value.
 Values = tuple[tuple[str, AttributeValue | None], ...]
 
 CUT: Values = ((at.CUT, True),)
 
 
 class OpenOrder:
-    """An order with a span, from its record to its outcome. ``links``: to the order that it repeats."""
+    """An order with a span. ``links``: to the order that it repeats."""
 
     def __init__(self, order: Order, began_ns: int) -> None:
         self.order, self.began_ns = order, began_ns
@@ -62,19 +62,17 @@ class OpenOrder:
 
 
 class EpisodeTrace:
-    """``raw`` is the current record, ``fact`` began its step. Times are nanoseconds since the episode's
-    begin, as in its record.
-    """
+    """``raw``: the current record; ``fact`` began its step. Times are nanoseconds since the trace's begin."""
 
     root_role: ClassVar[str]
-    #: By type tag: what an event ends.
+    #: By type tag.
     handlers: ClassVar[Mapping[str, Callable[[Any, Any], None]]]
 
     def __init__(self, fold: EpisodeFold, first: RawRecord) -> None:
         self.fold, self.raw, self.fact = fold, first, first
         self.trace_id = trace_id_of(first.hash)
         self._ids = SpanIds(self.trace_id)
-        #: A pod's and a wave's id is the parent of many spans.
+        #: Many spans have the same pod or wave as a parent.
         self._first_ids: dict[tuple[str, str], bytes] = {}
         self._attempts: dict[tuple[str, str], int] = {}
         self.root_id = self.first_id(self.root_role, "")
@@ -84,7 +82,7 @@ class EpisodeTrace:
         self.over = False
 
     def take(self, raw: RawRecord, header: Header, fact: RawRecord) -> None:
-        """One record: first the fold takes it. Raises BadPayload."""
+        """Raises BadPayload."""
         self.raw, self.fact = raw, fact
         event = self.fold.take(raw, header, fact)
         handle = self.handlers.get(raw.tag)
@@ -92,7 +90,7 @@ class EpisodeTrace:
             handle(self, decode_event(raw.tag, raw.payload) if event is None else event)
 
     def abandon(self) -> None:
-        """The journal has a gap: the episode has no end on record."""
+        """The journal has a gap, so the episode has no end on record."""
         raise NotImplementedError
 
     @property
@@ -102,7 +100,7 @@ class EpisodeTrace:
     # --- spans --------------------------------------------------------------------------------
 
     def first_id(self, role: str, key: str) -> bytes:
-        """The id of the first span with this role and key, also before it exists."""
+        """The first span's id, also before that exists."""
         found = self._first_ids.get((role, key))
         if found is None:
             found = self._first_ids[role, key] = self._ids.of(role, key)
@@ -125,14 +123,12 @@ class EpisodeTrace:
         events: Iterable[SpanEvent] = (),
         links: tuple[SpanLink, ...] = (),
     ) -> bytes:
-        """Makes a span, which ends now by default, and returns its id. A repeated key gives another attempt,
-        never the same id. Attributes without a value are left out.
-        """
+        """Makes a span, which ends now by default, and returns its id. A repeated key gets another id."""
         attempt = self._attempts.get((role, key), 0)
         self._attempts[(role, key)] = attempt + 1
         span_id = self._ids.of(role, key, attempt) if attempt else self.first_id(role, key)
         values, noted = dict(with_value(attributes)), tuple(events)
-        # Count the rest: a back end cuts them without a sign.
+        # Count the rest: a back end would cut them silently.
         if len(noted) > EVENTS_MAX:
             values[at.DROPPED] = len(noted) - EVENTS_MAX
         if failed is not None:
@@ -146,7 +142,7 @@ class EpisodeTrace:
                 self.root_id if parent is None else parent,
                 " ".join(filter(None, name)),
                 began_wall_ns,
-                # Never before its begin, whatever the clocks of two boots show.
+                # Never before its begin, even if the clocks of two boots differ.
                 max(
                     began_wall_ns + LENGTH_NS_MIN, self.wall_ns(self.at_ns if ended_ns is None else ended_ns)
                 ),
@@ -168,7 +164,6 @@ class EpisodeTrace:
         return SpanEvent(name, self.wall_ns(at_ns), with_value(attributes))
 
     def link(self, span_id: bytes, what: str) -> SpanLink:
-        """To a span of this trace."""
         return SpanLink(self.trace_id, span_id, ((at.LINK, what),))
 
     # --- orders -------------------------------------------------------------------------------
@@ -199,7 +194,7 @@ class EpisodeTrace:
         )
 
     def cut_orders(self, ended_ns: int | None = None) -> None:
-        """No order's outcome delays the root. A pod's orders end with their pod."""
+        """The root does not wait for outcomes. A pod's orders end with their pod."""
         for each in self.orders.values():
             if not each.order.pod_uid:
                 self.order_span(each, CUT, ended_ns)
@@ -212,7 +207,7 @@ def with_value(attributes: Values) -> Attributes:
 
 
 def orders_of(module: ModuleType) -> tuple[str, ...]:
-    """The tags of its orders that have a span."""
+    """The tags of orders with a span."""
     found = (kind for kind in TYPES.values() if issubclass(kind, Order) and kind.span_role)
     return tuple(kind.__name__ for kind in found if kind.__module__ == module.__name__)
 
