@@ -92,8 +92,6 @@ class EmbeddedLogindEdge(Edge):
         """It never shuts down before the program runs."""
         return StartState(preparing=False, grant_ns=self._logind.grant_ns)
 
-    # --- as the runner sees it -----------------------------------------------------------------
-
     async def run(self, outlet: Outlet) -> None:
         async with trio.open_nursery() as nursery:
             self._timer = NurseryTimer(nursery, lambda: round(trio.current_time() * NS_PER_SECOND))
@@ -112,8 +110,6 @@ class EmbeddedLogindEdge(Edge):
             else:
                 await outlet.put(event)
 
-    # --- as logind sees it: its timer, its subscriber, its final unit ----------------------------
-
     @property
     def now_ns(self) -> int:
         return self._running.now_ns
@@ -129,8 +125,6 @@ class EmbeddedLogindEdge(Edge):
     def _hear(self, signal: object) -> None:
         if isinstance(signal, ShutdownSignal):
             self._events.send_nowait(self._logind.signal_fact(signal, HOLDER))
-
-    # --- effects -------------------------------------------------------------------------------
 
     async def _arm(self, order: d.Arm, outlet: Outlet) -> Ending:
         ending = Ending()

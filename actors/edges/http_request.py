@@ -163,8 +163,6 @@ def _connection_text(error: BaseException | None) -> str:
     return "the connection broke"
 
 
-# --- preStop hooks ---------------------------------------------------------------------------------
-
 # As in the kubelet, any answer is success, no certificate is verified, and a server that answers TLS in plain
 # HTTP gets a plain request without Authorization. But the kubelet follows redirects to the same host.
 
@@ -259,12 +257,9 @@ def _target(text: str) -> tuple[str, str]:
     else:
         path = WHOLE_URL.sub("", path)
         escaped = path if VALID_PATH.fullmatch(path) else quote(unquote_to_bytes(path), safe=UNESCAPED)
-        # The query is sent unchanged.
         target, fragment = escaped + query_mark + query, mark + fragment if fragment else ""
     return (target if target.startswith("/") else f"/{target}"), fragment
 
-
-# --- services that know a machine's power ----------------------------------------------------------
 
 #: A whole machine's description takes some 50 KiB.
 ANSWER_BYTES_MAX = 512 * 1024

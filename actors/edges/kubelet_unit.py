@@ -127,8 +127,6 @@ class KubeletEdge(Edge):
             unit, stoppable = self._unit.name, self._unit.stoppable
             await outlet.put(KubeletRead(unit=unit, active=active, stoppable=stoppable, healthy=healthy))
 
-    # --- effects ---------------------------------------------------------------------------------
-
     async def _stop(self, order: StopKubelet, outlet: Outlet) -> Ending:
         # Before the first await: no pod starts any more.
         self._stopping, self._starting = True, False

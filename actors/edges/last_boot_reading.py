@@ -119,9 +119,6 @@ async def _in_time(work: Callable[[], ValueT], otherwise: ValueT) -> ValueT:
     return otherwise
 
 
-# --- the sign of life ----------------------------------------------------------------------------
-
-
 def alive_wall_ns(folder: Path, boot_id: str) -> int:
     """0: unknown. Raises OSError."""
     path = folder / ALIVE_NAME
@@ -143,8 +140,6 @@ def show_alive(folder: Path, boot_id: str) -> None:
     part.write_text(f"{boot_id}\n", encoding="ascii")
     part.rename(path)
 
-
-# --- the kernel's crash store ----------------------------------------------------------------------
 
 #: A store has a few dozen, an archive all crashes.
 CRASH_FILES_MAX = 256
@@ -215,8 +210,6 @@ def _tail(path: Path, size: int) -> bytes:
         return file.read(size)
 
 
-# --- wtmp ----------------------------------------------------------------------------------------
-
 #: utmp(5): type, padding, process, line (32), id (4), user (32), and the time at a place that differs.
 UTMP_RUN_LEVEL, UTMP_BOOT_TIME = 1, 2
 UTMP_USER_AT = 44
@@ -256,9 +249,6 @@ def _boots_and_shutdowns(data: bytes, form: tuple[int, int, str]) -> Iterator[tu
         if is_shutdown or kind == UTMP_BOOT_TIME:
             seconds, microseconds = struct.unpack_from(width, data, at + seconds_at)
             yield seconds * NS_PER_SECOND + microseconds * 1000, is_shutdown
-
-
-# --- the system journal ----------------------------------------------------------------------------
 
 
 class LogEnd(NamedTuple):
@@ -354,8 +344,6 @@ def _number(entry: Mapping[str, object], field: str) -> int:
     """The journal writes numbers as texts."""
     return int(str(entry.get(field, "0")))
 
-
-# --- the hardware, and the loader --------------------------------------------------------------------
 
 #: ``WDIOF_CARDRESET`` in ``bootstatus``.
 CARD_RESET = 0x20

@@ -296,8 +296,6 @@ class LogindEdge(Edge):
         """The lock's descriptors, for a program that replaces us or closes them."""
         return self._lock.hand_over()
 
-    # --- effects -------------------------------------------------------------------------------
-
     async def _arm(self, order: d.Arm, outlet: Outlet) -> Ending:
         # AddMatch, then Inhibit, then PreparingForShutdown: a shutdown that begins in between is seen in the
         # property or as a signal.

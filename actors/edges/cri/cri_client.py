@@ -44,7 +44,7 @@ class RuntimeRefused(CallFailed):
 
 
 class NotFound(RuntimeRefused):
-    """The runtime does not know this container or sandbox (any more)."""
+    """The runtime does not know this container or sandbox."""
 
 
 class TooLarge(RuntimeRefused):

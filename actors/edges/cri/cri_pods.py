@@ -198,9 +198,6 @@ class PodTable:
             entry.close()
 
 
-# --- a container's first process ----------------------------------------------------------------
-
-
 def open_first_process(entry: ContainerEntry, pid: int, start_ticks: int) -> bool:
     """False: the process has ended, or belongs to another container."""
     child = open_child(pid, start_ticks)
@@ -248,9 +245,6 @@ def first_processes(ids: Collection[str]) -> dict[str, tuple[int, int]]:
         first = min(stats.values(), key=lambda each: (each.parent_pid in stats, each.start_ticks, each.pid))
         found[key] = (first.pid, first.start_ticks)
     return found
-
-
-# --- how a pod is shown -------------------------------------------------------------------------
 
 
 def known_pod_of(pod: PodEntry, lookup: PodStore | None) -> KnownPod | None:
@@ -328,8 +322,6 @@ def coming_view(known: KnownPod, names: Sequence[str]) -> Pod:
         shown, containers=(*coming, *(each for each in shown.containers if each.name not in names))
     )
 
-
-# --- what labels and annotations say ------------------------------------------------------------
 
 POD_UID_LABEL = "io.kubernetes.pod.uid"
 POD_NAME_LABEL = "io.kubernetes.pod.name"
@@ -425,8 +417,6 @@ def sidecars_of(annotations: Mapping[str, str]) -> tuple[str, ...]:
     names = (name.strip() for name in annotations.get(SIDECARS_ANNOTATION, "").split(","))
     return tuple(name for name in names if name)
 
-
-# --- the file for the next daemon of this boot ---------------------------------------------------
 
 #: Another content gets another name.
 INVENTORY_FILE_NAME = "inventory-1"

@@ -664,7 +664,7 @@ EXEC_TOO_LOUD = (
     f"it ran; its output is over {size_text(cri_client.EXEC_BYTES_MAX)}, so its exit code is not known"
 )
 WHETHER_IT_RAN = "whether it ran, and how it ended, is not known"
-#: The address of a node without a route.
+#: For a node without a route.
 LOOPBACK = "127.0.0.1"
 #: No host has these (RFC 5737, RFC 3849): the default route leads there. No packet is sent.
 ROUTED_ADDRESSES = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
@@ -908,7 +908,7 @@ class Listing:
 
 
 def signal_of_status(number: int) -> str:
-    """The name of CRI's number; empty: not specified."""
+    """Empty: not specified."""
     if not number or number not in api.Signal.values():
         return ""
     return api.Signal.Name(number).replace("PLUS", "+").replace("MINUS", "-")

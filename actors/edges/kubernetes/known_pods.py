@@ -88,7 +88,7 @@ class KnownPod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
     #: Its deletionTimestamp (0: not being deleted).
     deleted_by_ns: int = 0
     deletion_seconds: int = 0
-    #: The same on this boot's clock, set by the store. A mirror has none: its deletion ends no pod.
+    #: On this boot's clock, set by the store. A mirror has none: its deletion ends no pod.
     deletion: Deletion | None = None
 
     @property
@@ -382,7 +382,7 @@ LOCAL_VOLUMES = frozenset(
 TAINT_KEY = "ebbtide.dev/shutting-down"
 TOLERATED_EFFECTS = ("", "NoSchedule")
 
-# Names and nesting of core/v1. Manifests may say null.
+# As in core/v1. Manifests may have null.
 
 
 class Toleration(msgspec.Struct, rename="camel", gc=False):
@@ -423,7 +423,7 @@ class _Phase(msgspec.Struct, rename="camel", gc=False):
     reason: str | None = None
 
 
-#: The kubelet writes it with exit code 137 for a container that never ran, or was lost. It means no SIGKILL.
+#: The container never ran, or was lost: its exit code 137 means no SIGKILL.
 UNKNOWN_REASON = "ContainerStatusUnknown"
 
 

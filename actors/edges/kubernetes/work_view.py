@@ -328,8 +328,6 @@ class _OwnerStatus(msgspec.Struct, rename="camel", gc=False):
 
 
 class OwnerObject(msgspec.Struct, gc=False):
-    """A StatefulSet, a ReplicaSet, a Job or a ReplicationController."""
-
     metadata: Metadata = msgspec.field(default_factory=Metadata)
     spec: _OwnerSpec = msgspec.field(default_factory=_OwnerSpec)
     status: _OwnerStatus = msgspec.field(default_factory=_OwnerStatus)

@@ -111,7 +111,7 @@ OnSignal = Callable[[Incoming], None]
 
 
 class Bus:
-    """`read` must run while calls wait."""
+    """`read` must run while calls wait. A call raises BusRefused, or BusError without an answer in time."""
 
     def __init__(self, connection: DBusConnection) -> None:
         self._connection = connection
@@ -233,9 +233,7 @@ class Bus:
             answered.set()
 
     async def call(self, message: Message, *, answer: str | None = None) -> tuple[Any, ...]:
-        """Returns the body. ``answer``: its expected signature. Raises BusRefused, or BusError without such a
-        reply in time.
-        """
+        """Returns the body. ``answer``: its expected signature."""
         if self.lost:
             raise BusError(self.lost)
         serial = next(self._connection.outgoing_serial)
@@ -276,15 +274,14 @@ class Bus:
     async def method(
         self, target: DBusAddress, name: str, signature: str = "", *body: Any, answer: str | None = None
     ) -> tuple[Any, ...]:
-        """Raises as `call` does."""
         return await self.call(new_method_call(target, name, signature or None, body), answer=answer)
 
     async def get(self, target: DBusAddress, name: str) -> Any:
-        """A property of any type. Raises as `call` does."""
+        """A property of any type."""
         return (await self.call(Properties(target).get(name), answer="v"))[0][1]
 
     async def subscribe(self, first_argument: str = "", **fields: str) -> None:
-        """``fields`` as in `jeepney.MatchRule`. Raises as `call` does."""
+        """``fields`` as in `jeepney.MatchRule`."""
         rule = MatchRule(type="signal", **fields)
         if first_argument:
             rule.add_arg_condition(0, first_argument)

@@ -69,7 +69,7 @@ def parse_stat(text: str) -> ProcessStat:
 
 
 def parse_status(text: str) -> ProcessStatus:
-    """Raises ValueError for a missing or malformed mask."""
+    """Raises ValueError."""
     fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
     try:
         blocked, ignored, caught = (int(fields[name], 16) for name in ("SigBlk", "SigIgn", "SigCgt"))
@@ -80,7 +80,7 @@ def parse_status(text: str) -> ProcessStatus:
 
 
 def parse_tcp(text: str) -> frozenset[int]:
-    """Inodes of the established connections in ``/proc/PID/net/tcp`` or ``tcp6``. Skips malformed lines."""
+    """Inodes of established connections. Skips malformed lines."""
     rows = (line.split() for line in text.splitlines()[1:])
     return frozenset(
         int(row[9]) for row in rows if len(row) > 9 and row[3] == TCP_ESTABLISHED and row[9].isdecimal()
@@ -171,8 +171,6 @@ def is_same_process(pid: int, start_ticks: int) -> bool:
     return stat is not None and stat.start_ticks == start_ticks
 
 
-# --- signals by name and number ----------------------------------------------------------------
-
 # Real-time signals (systemd stops by ``SIGRTMIN+3``) have no names in Python.
 RT_MIN, RT_MAX = int(signal.SIGRTMIN), int(signal.SIGRTMAX)
 #: On every machine but MIPS.
@@ -213,8 +211,6 @@ def mask_names(mask: int) -> tuple[str, ...]:
     """Bit 0 is signal 1."""
     return tuple(_NAME_BY_NUMBER[n] for n in range(1, SIGNAL_NUMBER_MAX + 1) if mask >> (n - 1) & 1)
 
-
-# --- what a stop signal would do ---------------------------------------------------------------
 
 # By the masks of a container's first process. A caught signal is the program's business, an ignored one is
 # dropped. Any other has the kernel's default, which ends a process, but *not* the first of a pid namespace:
@@ -260,7 +256,7 @@ class SignalForecast(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def verdict_of(status: ProcessStatus, signal: str) -> tuple[Verdict, str]:
-    """Raises ValueError for an unknown ``signal``."""
+    """Raises ValueError."""
     number = signal_number(signal)
     bit = 1 << (number - 1)
     # SIGKILL cannot be blocked or caught.
@@ -287,10 +283,6 @@ def forecast_signal(uid: str, container: str, pid: int, signal: str) -> SignalFo
     verdict, why = verdict_of(status, signal)
     return SignalForecast(uid=uid, container=container, pid=pid, signal=signal, verdict=verdict, why=why)
 
-
-# --- autopsies: what a straggler was doing just before SIGKILL ---------------------------------
-
-# An autopsy stops at a deadline: pods are more important than evidence.
 
 #: It bounds the record.
 PROCESSES_MAX = 32
@@ -324,7 +316,7 @@ def process_report(
 def examine_processes(
     stats: Iterable[ProcessStat], deadline_ns: int, mono_ns: Callable[[], int] = time.monotonic_ns
 ) -> tuple[ProcessReport, ...]:
-    """Until ``deadline_ns``, parents before children."""
+    """Until ``deadline_ns``: pods are more important than evidence. Parents before children."""
     reports: list[ProcessReport] = []
     established: frozenset[int] | None = None
     for stat in sorted(stats, key=lambda item: (item.start_ticks, item.pid))[:PROCESSES_MAX]:

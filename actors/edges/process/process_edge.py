@@ -101,8 +101,6 @@ class ProcessEdge:
         # Early: overdue orders come at once, and a manifest must not start a running pod again.
         self._recovered = [fact for record in self._records.load() for fact in self._revive(record)]
 
-    # --- life ------------------------------------------------------------------------------------
-
     async def run(self, outlet: Outlet) -> None:
         if self._recovered:
             await outlet.put(*self._recovered)
@@ -148,8 +146,6 @@ class ProcessEdge:
     def ended(self) -> list[Pod]:
         """Ended pods with a manifest. They are not started again."""
         return [entry.pod for entry in self._table.pods.values() if entry.over and entry.path]
-
-    # --- what an earlier daemon left running -------------------------------------------------------
 
     def _revive(self, record: PodRecord) -> list[Fact]:
         """A recorded process is ours only with the same pid, start time and boot."""
@@ -209,8 +205,6 @@ class ProcessEdge:
         ending = effect(order, outlet)
         return ending if isinstance(ending, Ending) else await ending
 
-    # --- what goes on by itself --------------------------------------------------------------------
-
     async def _follow(self, source: ManifestSource, outlet: Outlet) -> None:
         async with aclosing(source.changes()) as changes:
             async for batch in changes:
@@ -224,8 +218,6 @@ class ProcessEdge:
             # A thread: giving back blocks takes time.
             more = await trio.to_thread.run_sync(self._output.trim, abandon_on_cancel=True)
             await trio.sleep(TRIM_SECONDS if more else TRIM_IDLE_SECONDS)
-
-    # --- effects ---------------------------------------------------------------------------------
 
     async def _start_pod(self, order: d.StartPod, outlet: Outlet) -> Ending:
         pod = self._table.pods.get(order.uid)
@@ -293,8 +285,6 @@ class ProcessEdge:
         pods = self._table.active()
         await outlet.put(*f.InventoryTaken.in_parts(order.key, self._mono_ns(), "process", pods))
         return Ending()
-
-    # --- hooks -----------------------------------------------------------------------------------
 
     async def _run_hook(self, order: d.RunHook, outlet: Outlet) -> Ending:
         entry = self._table.find(order.uid, order.container)
@@ -373,8 +363,6 @@ class ProcessEdge:
         with trio.move_on_after(max(0, left_ns) / NS_PER_SECOND):
             return hook_ending(await self._follow_hook(child))
         return TIMED_OUT
-
-    # --- manifests -------------------------------------------------------------------------------
 
     def _take_manifest(self, change: ManifestChange) -> list[Fact]:
         """A manifest starts pods, and never ends or changes a running one. An ended pod is forgotten when its

@@ -129,7 +129,7 @@ class PodEntry(msgspec.Struct, eq=False):
 
 
 class PodTable:
-    """By UID, in the order of their discovery."""
+    """By UID, as discovered."""
 
     def __init__(self) -> None:
         self.pods: dict[str, PodEntry] = {}
@@ -171,7 +171,6 @@ class PodRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
 
 
 def file_name(text: str) -> str:
-    """For a UID or a container's name."""
     return text if PLAIN_FILE_NAME.fullmatch(text) else hashlib.sha256(os.fsencode(text)).hexdigest()
 
 
@@ -200,7 +199,7 @@ class PodRecords:
         write_atomically(self._folder / file_name(entry.pod.uid), msgspec.msgpack.encode(record))
 
     def load(self) -> list[PodRecord]:
-        """The records of this boot, oldest first. Removes unusable files."""
+        """Oldest first. Removes unusable files."""
         found = []
         ages = {}
         with suppress(OSError), os.scandir(self._folder) as entries:
@@ -318,7 +317,6 @@ class PodStarter:
         return f"init container {spec.name} ended by {entry.end.signal}" if entry.end.signal else ""
 
     def _spawn(self, entry: ContainerEntry) -> None:
-        """Raises CannotStart, OSError."""
         uid, name = entry.key
         if self._cgroups is not None:
             entry.group = self._cgroups.make(f"{file_name(uid)}.{file_name(name)}")

@@ -140,8 +140,8 @@ class KubeletSource:
     """A kubelet that answers can only contradict a proof. Silence is no proof.
 
     A TLS handshake is enough and needs no rights. The certificate is not verified: a false answer only delays
-    the cure. Any kubelet may list this Node's address as its own, so an answer there counts unless the
-    certificate names only such another Node (an authority's name may be a Node's).
+    the cure. Any kubelet may list this Node's address, so an answer there counts unless the certificate names
+    only such another Node (an authority's name may be a Node's).
     """
 
     source: Source = "kubelet"

@@ -1,8 +1,7 @@
 """Other remediators: medik8s' Fence Agents Remediation and Self Node Remediation, and Cluster API.
 
-FAR reports that its fence agent succeeded: the machine was switched off, or off and on again. SNR reports
-that its watchdog's time is over. From Cluster API one report counts: the infrastructure object of the node's
-Machine was deleted, which its provider allows when the machine is gone.
+FAR reports that its fence agent succeeded, SNR that its watchdog's time is over, Cluster API that the
+infrastructure object of the node's Machine was deleted, which its provider allows when the machine is gone.
 
 None names the boot, an object may be older than the outage, and a person can remove a finalizer while the
 machine runs. So a report counts only if this process saw it appear after the node's last sign of life.
