@@ -209,8 +209,8 @@ def health_endpoint(config: Path) -> tuple[str, int] | None:
 
 
 async def ask_health(address: str, port: int) -> bool | None:
-    """The service manager shows a hung kubelet as active; here it does not answer in time: False. None: no
-    process listens. Does not raise.
+    """False also for a hung kubelet, which the service manager shows as active. None: no process listens.
+    Does not raise.
     """
     with trio.move_on_after(bounds.now.kubelet_silent_seconds):
         try:

@@ -274,8 +274,8 @@ BY_LOGIND = ("_SYSTEMD_UNIT=systemd-logind.service", "_UID=0")
 BY_KERNEL, BY_JOURNALD = "kernel", "driver"
 #: The kernel's emergencies that end a machine.
 KERNEL_WORDS = ("Kernel panic", "soft lockup", "hard LOCKUP", "Fatal exception")
-#: After its target a shutdown takes at most a minute and a half. A soft reboot may have reached the target
-#: long before.
+#: After its target a shutdown takes at most a minute and a half. A soft reboot may have reached it long
+#: before.
 END_US = 120_000_000
 #: A power key begins a shutdown, which ends all pods.
 POWER_KEY_US = 3600_000_000

@@ -188,8 +188,8 @@ async def manager_property(name: str, address: str | None = None) -> Any:
 
 
 async def userspace_id(address: str | None = None) -> str:
-    """The boot id; after a soft reboot, which keeps it, with an addition. No answer counts as no soft reboot.
-    A container's machine keeps the kernel's boot id too: the start of its service manager is added.
+    """The boot id. A soft reboot keeps it, so its count is added, if systemd answers. A container keeps it
+    too: the start of its service manager is added.
     """
     boot = boot_id()
     with contextlib.suppress(OSError):

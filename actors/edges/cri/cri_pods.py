@@ -77,8 +77,8 @@ def found_gone(uid: str, container: str, end: ExitStatus) -> ContainerExited:
 
 
 class PodEntry(msgspec.Struct, eq=False):
-    """A ready sandbox. ``containers`` by name, in the order of their creation. ``pod_ip`` empty: the pod has
-    the node's network, or the address is unknown.
+    """A ready sandbox. ``containers`` by name and age. ``pod_ip`` empty: the pod has the node's network, or
+    the address is unknown.
     """
 
     uid: str
@@ -215,9 +215,7 @@ HELPER = "conmon"
 
 
 def _processes(ids: Collection[str]) -> dict[str, dict[int, proc.ProcessStat]]:
-    """By container id. With every runtime and driver a cgroup's name has the container's id. A virtual
-    machine's container has no process here.
-    """
+    """By container id, which each runtime and driver has in the cgroup's name. A virtual machine has none."""
     members: dict[str, dict[int, proc.ProcessStat]] = {}
     for pid in proc.all_pids():
         groups = "\n".join(line for line in proc.cgroups_of(pid).splitlines() if HELPER not in line)

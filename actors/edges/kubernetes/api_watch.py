@@ -54,8 +54,8 @@ ItemT = TypeVar("ItemT")
 
 
 class Watched(Generic[ItemT]):
-    """``path`` makes the list's path from its query, ``project`` the stored item. ``part``: objects in a part
-    of a list. ``gather_seconds``: events within this time are read together.
+    """``path`` makes the list's path from its query, ``project`` the stored item. ``part``: objects in a
+    list's part. ``gather_seconds``: reads events within this time together.
     """
 
     def __init__(

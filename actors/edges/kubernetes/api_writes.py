@@ -523,8 +523,9 @@ UNREADY_CONDITIONS = ("Ready", "ContainersReady")
 def final_status(
     pod: api.ApiPod, phase: str, reason: str, message: str, exit_codes: Sequence[ExitCode] = ()
 ) -> api.JsonObject:
-    """A strategic merge patch of ``pods/status``, for this version, as in the kubelet's graceful shutdown.
-    Containers without a known end end as in its ``TerminatePod``; in a succeeded pod, but sidecars, with 0.
+    """A strategic merge patch of ``pods/status``, for this version, as in the kubelet's graceful shutdown. A
+    container without a known end gets the status of its ``TerminatePod``, or 0 in a succeeded pod; a sidecar
+    never gets 0.
     """
     before = pod.status.conditions
     # As the kubelet does (PodObservedGenerationTracking).

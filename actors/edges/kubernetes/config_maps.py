@@ -91,7 +91,7 @@ DRY_RUN_UID = "00000000-0000-0000-0000-000000000000"
 
 #: While no task waits, one check of the fence covers this time.
 UNSYNCED_SECONDS = 30.0
-#: For writes without a waiting task: a hundred quiet outages stay within their rate. A dying leader loses it.
+#: Writes without a waiting task gather: a hundred quiet outages stay within their rate.
 GATHER_SECONDS = 2.0
 
 #: Its own threads: the shared ones may hang with a name server or a disk.

@@ -710,8 +710,8 @@ class WorkEdge(Edge):
 
     def _start(self, key: str) -> tuple[outage_events.WorkListed, list[outage_events.ElsewhereRead]]:
         here = [pod for pod in self._view.pods_of(self._node) if not pod.over]
-        # Followed pods first: a pod that is missing in a list is gone. Then pods that ran: any user may have
-        # bound others to this node.
+        # Followed pods first: a missing one counts as gone. Then pods that ran: any user may bind others
+        # here.
         here.sort(key=lambda pod: (pod.uid not in self._lost, pod.daemon, not pod.started))
         pods = here[:FOLLOWED_MAX]
         # A controller replaces a Terminating or ended pod at once, unless the new one needs its name.

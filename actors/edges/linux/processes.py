@@ -3,9 +3,8 @@
 A pod of an earlier daemon is another process's child: since Linux 6.15 its pidfd has the exit code once its
 parent has waited; before, the code stays unknown.
 
-A cgroup (v2 with ``cgroup.kill``, Linux 5.14) kills a tree whole. It has to be delegated to us: marked by the
-service manager (``Delegate=yes``), owned by our user, or the root of a machine or container without a service
-manager. We switch no controller on, so pods may run beside the daemon in one group.
+A cgroup (v2 with ``cgroup.kill``, Linux 5.14) that is delegated to us (`is_delegated`) kills a tree whole. We
+switch no controller on, so pods may run beside the daemon in one group.
 
 Without a cgroup, looks at all processes are repeated until one finds no new process of the tree: the first
 process, its session and group, and their descendants. A process escapes if it left the session and has lost
@@ -304,6 +303,7 @@ def delegated_group(mounts: str, own: str) -> Path | None:
 
 
 def is_delegated(group: Path) -> bool:
+    """By the service manager (``Delegate=yes``), as our user's, or as a root without a service manager."""
     if not os.access(group, os.W_OK):
         return False
     for name in DELEGATE_ATTRIBUTES:

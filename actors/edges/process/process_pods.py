@@ -405,8 +405,8 @@ RESTORED_BY_PYTHON = {signal.SIGPIPE, signal.SIGXFSZ}
 
 
 def ignore_by_handlers() -> None:
-    """A child inherits ignored signals (from a shell's ``nohup ... &``) and blocked ones (from some
-    supervisors), but no handler. Pods need the defaults. On the main thread.
+    """A child inherits ignored signals (``nohup``) and blocked ones (some supervisors), but no handler. Pods
+    need the defaults. On the main thread.
     """
     for number in signal.valid_signals() - RESTORED_BY_PYTHON:
         if signal.getsignal(number) is signal.SIG_IGN:

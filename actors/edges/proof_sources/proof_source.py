@@ -71,9 +71,8 @@ class PowerSwitch(Protocol):
     def name(self) -> str: ...
 
     async def power_off(self, system_uuid: str) -> None:
-        """Returns when the controller took the command, or the machine was off. Never switches off a machine
-        with another UUID; without a UUID only a system that the configuration names for this node. Raises
-        Unread and RequestFailed.
+        """Returns when the controller took the command, or the machine was off. Needs the same UUID, or a
+        system that the configuration names for this node. Raises Unread and RequestFailed.
         """
 
 
