@@ -199,7 +199,9 @@ def observed_stops(shutdown: ShutdownRecord) -> Iterator[Stop]:
         ns = min(cuts, default=_end_ns(pod, shutdown)) - pod.began_ns + early_ns
         by_kubelet, grace_ns = pod.means in ("api", "observe"), pod.grace_ns or 0
         if not ended:
-            ns -= _delay_ns(pod)
+            taken = ((each.taken_ns, each.signalled_ns) for each in pod.containers)
+            delays = (took - sent for took, sent in taken if took is not None and sent is not None)
+            ns -= max(delays, default=0)
         if ns <= 0 or (by_kubelet and ns > grace_ns + KUBELET_LATE_NS):
             continue
         if ended and by_kubelet and ns >= grace_ns:
@@ -258,15 +260,6 @@ def _was_asked(pod: PodRecord, shutdown: ShutdownRecord) -> bool:
         # A hung kubelet hands over pods that it never asked.
         return pod.ended_ns is not None and pod.ended_ns < shutdown.by.handed_over_ns
     return pod.means not in ("api", "observe") or pod.outcome in ("graceful", "killed")
-
-
-def _delay_ns(pod: PodRecord) -> int:
-    delays = [
-        each.taken_ns - each.signalled_ns
-        for each in pod.containers
-        if each.taken_ns is not None and each.signalled_ns is not None
-    ]
-    return max(delays, default=0)
 
 
 def workload(namespace: str, name: str, node: str = "") -> str:

@@ -105,7 +105,17 @@ class BootView:
             elif seen.life in ready:
                 self.served.append(Served(seen.life, ready.pop(seen.life), seen.at_ns))
         self.served += [Served(life, since_ns, self.ended_ns) for life, since_ns in ready.items()]
-        self._looking = list(self._looks())
+        turns = self.of("runtime-hangs", "runtime-wakes")
+        turns_ns = [seen.at_ns for seen in turns]
+        if not turns or turns[0].what == "runtime-hangs":
+            turns_ns.insert(0, 0)
+        turns_ns.append(self.ended_ns)
+        #: When a daemon ran and the runtime answered.
+        self._looking = [
+            (max(from_ns, served.from_ns), min(to_ns, served.to_ns))
+            for served in self.served
+            for from_ns, to_ns in zip(turns_ns[::2], turns_ns[1::2], strict=False)
+        ]
         self._boxes: dict[str, list[SimulatedContainer]] = {}
         self._exit_ns: dict[tuple[str, str, int], int] = {}
         for box in boot.boxes:
@@ -122,16 +132,6 @@ class BootView:
         self.fled = any(what[0].startswith("journal-") for what in self._by_what)
         #: The journal had no place or was unreadable: even this boot's daemons know less.
         self.hurt = bool(self.of("journal-lost", "error"))
-
-    def _looks(self) -> Iterator[tuple[int, int]]:
-        turns = self.of("runtime-hangs", "runtime-wakes")
-        times_ns = [seen.at_ns for seen in turns]
-        if not turns or turns[0].what == "runtime-hangs":
-            times_ns.insert(0, 0)
-        times_ns.append(self.ended_ns)
-        for served in self.served:
-            for from_ns, to_ns in zip(times_ns[::2], times_ns[1::2], strict=False):
-                yield max(from_ns, served.from_ns), min(to_ns, served.to_ns)
 
     def _by_uid(self, kind: type[EventT]) -> dict[str, list[tuple[int, Any]]]:
         found: dict[str, list[tuple[int, Any]]] = {}

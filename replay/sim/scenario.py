@@ -440,23 +440,24 @@ def draw_node_faults(drawn: Faults, mode: NodeMode, draws: Draws, *, calm: bool)
     # A hang does not show in a runtime that refuses every call.
     if drawn.runtime_refuses == "nothing":
         drawn = drawn._replace(runtime_hangs_after_ns=hangs_ns, runtime_wakes_after_ns=wakes_ns)
-    drawn = _kubelet_and_api_hang(drawn, draws.fork("kubelet hangs"), draws.fork("API hangs"))
-    drawn = _first_start(drawn, draws.fork("first start"))
-    drawn = _second_episode(drawn, draws.fork("second episode"))
-    return _at_once(drawn, draws.fork("at once"))
-
-
-def _kubelet_and_api_hang(drawn: Faults, kubelet: Draws, api: Draws) -> Faults:
-    hangs_ns, wakes_ns = _pause(kubelet)
-    health = not kubelet.chance(1, 4)
+    kubelet_hangs = draws.fork("kubelet hangs")
+    hangs_ns, wakes_ns = _pause(kubelet_hangs)
+    health = not kubelet_hangs.chance(1, 4)
     if drawn.kubelet == "runs":
         drawn = drawn._replace(
             kubelet_hangs_after_ns=hangs_ns, kubelet_wakes_after_ns=wakes_ns, kubelet_health=health
         )
-    hangs_ns, wakes_ns = _pause(api)
+    hangs_ns, wakes_ns = _pause(draws.fork("API hangs"))
     if _api_can_hang(drawn):
         drawn = drawn._replace(api_hangs_after_ns=hangs_ns, api_wakes_after_ns=wakes_ns)
-    return drawn
+    # The signal comes before the API server's list, or just after.
+    first_start = draws.fork("first start")
+    starts_ns = _maybe(first_start, 1, 8, -4000, -20, MS)
+    if starts_ns is not None:
+        list_ns = first_start.between(100, 4000) * MS
+        drawn = drawn._replace(first_start_after_ns=starts_ns, first_list_takes_ns=list_ns)
+    drawn = _second_episode(drawn, draws.fork("second episode"))
+    return _at_once(drawn, draws.fork("at once"))
 
 
 def _pause(draws: Draws) -> tuple[int | None, int | None]:
@@ -468,15 +469,6 @@ def _pause(draws: Draws) -> tuple[int | None, int | None]:
 def _api_can_hang(drawn: Faults) -> bool:
     """A server that refuses, is lost or never answers does not hang besides."""
     return drawn.api == "works" and drawn.api_lost_after_ns is None
-
-
-def _first_start(drawn: Faults, draws: Draws) -> Faults:
-    """The signal comes before the API server's list, or just after."""
-    starts_ns = _maybe(draws, 1, 8, -4000, -20, MS)
-    list_ns = draws.between(100, 4000) * MS
-    return drawn._replace(
-        first_start_after_ns=starts_ns, first_list_takes_ns=0 if starts_ns is None else list_ns
-    )
 
 
 def _second_episode(drawn: Faults, draws: Draws) -> Faults:

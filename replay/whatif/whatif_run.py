@@ -125,6 +125,7 @@ def what_if(history: History, first_seq: int, changes: Changes, curves: Curves |
 def run_again(shutdown: RecordedShutdown, changes: Changes, curves: Curves | None = None) -> Comparison:
     """As `what_if`. Raises WrongChange."""
     if changes.settings is not None:
+        # The daemon sets it, not a configuration.
         version = shutdown.settings.projection_version
         changes = replace(changes, settings=replace(changes.settings, projection_version=version))
     grant_ns = changes.grant_ns if changes.grant_ns is not None else _raised_ns(shutdown, changes)

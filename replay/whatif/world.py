@@ -489,21 +489,18 @@ class RecordedWorld:
             asked = self._seen.orders.get(twin)
             self._invent(order, 0 if asked is None else self._shutdown.last_ns - asked[0].mono_ns + MOMENT_NS)
         if isinstance(order, decisions.DeletePod):
-            self._delete(order, answers)
+            # The kubelet learns of it after the API server.
+            taken_ns = 0
+            for each in answers:
+                if isinstance(each.changed.event, OrderEnded) and each.changed.event.result == "done":
+                    taken_ns = each.delay_ns
+            for (uid, _), times in self._times.items():
+                if uid == order.uid:
+                    times.deleted(taken_ns, order.grace_seconds * NS_PER_SECOND)
         for answer in answers:
             # A hook's outcome comes from its `HookRun`.
             if not (order.key in self._hooks and isinstance(answer.changed.event, OrderEnded)):
                 self._play(order, answer)
-
-    def _delete(self, order: decisions.DeletePod, answers: Sequence[Answer]) -> None:
-        """The kubelet learns of it after the API server."""
-        taken_ns = 0
-        for each in answers:
-            if isinstance(each.changed.event, OrderEnded) and each.changed.event.result == "done":
-                taken_ns = each.delay_ns
-        for (uid, _), times in self._times.items():
-            if uid == order.uid:
-                times.deleted(taken_ns, order.grace_seconds * NS_PER_SECOND)
 
     def _container(self, uid: str, name: str) -> SimulatedContainer:
         if (uid, name) not in self._times:
