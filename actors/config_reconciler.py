@@ -34,7 +34,7 @@ RETRY_NS = 60 * NS_PER_SECOND
 #: in-shutdown: a new configuration waits.
 SHUTDOWN_PHASES = ("up", "in-shutdown")
 
-#: retry-due: the last order failed. A new reading of the files also brings the next one.
+#: retry-due: the last order failed.
 DROP_IN_PHASES = ("at-rest", "ordered", "retry-due")
 
 
@@ -49,7 +49,7 @@ class ConfigState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     drop_ins: facts.DropInsRead | None = None
     assessed: GrantAssessed | None = None
     order_open: kinds.Key = ""
-    #: The files were read while an order was open, and not compared yet.
+    #: Since the open order, and not compared yet.
     read_meanwhile: bool = False
     ordinal: int = 0
     retry_at_ns: int = NEVER_NS

@@ -392,7 +392,7 @@ def _pods_ended(state: FallbackState, event: Event, now: int) -> Result:
     return replace(state, phase="ended", release_by_ns=by_ns), ()
 
 
-# --- a shutdown begins, is cancelled, or finds another daemon -----------------------------------------
+# --- a shutdown's begin, a cancel, another daemon -----------------------------------------------------
 
 
 def _began(state: FallbackState, event: d.ShutdownBegan, now: int) -> Result:

@@ -34,12 +34,12 @@ class PodState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     begun_ns: int = 0
     grace_ns: int = 0
     downs: tuple[ContainerState, ...] = ()
-    #: What the autopsy found about the stop signal.
+    #: By the autopsy.
     finding: str = ""
     over: bool = False
-    #: Before its wave: it will have the floor and no grace. Under api: it gets no new time at a hand-over.
+    #: Before its wave: it gets no grace. Under api: it gets no new time at a hand-over.
     hurried: bool = False
-    #: Who ends it. A hand-over changes "api" to "cri".
+    #: A hand-over changes "api" to "cri".
     means: TerminationMode = ""
     #: Deletes so far, and the key of the open one.
     deletes: int = 0
@@ -48,12 +48,12 @@ class PodState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     refused: bool = False
     #: So the object goes.
     deleted: bool = False
-    #: The shutdown was cancelled after this pod's stop began.
+    #: The shutdown was cancelled after the stop began.
     withdrawn: bool = False
     #: The end of the last delete's grace.
     delete_until_ns: int = 0
     first_ordinal: int = 0
-    #: When a daemon started after the pod's stop began.
+    #: A daemon's start after the stop began.
     daemon_ns: int = 0
 
     @property
@@ -187,11 +187,11 @@ class ContainerState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     kill_open: bool = False
     #: It ended unobserved, and our SIGKILL may not have ended it.
     end_unseen: bool = False
-    #: The kubelet started it again after its recorded end: the first of its tries since.
+    #: The kubelet started it again: the first of its tries since.
     again: int = 0
-    #: When its time began, if later than the pod's.
+    #: If its time began later than the pod's.
     since_ns: int = 0
-    #: It was expected to start, and did not.
+    #: It did not start.
     never_ran: bool = False
     #: Our SIGKILL ended an earlier container of this name.
     killed_before: bool = False
@@ -238,7 +238,7 @@ def begin_container(
     if down.stop_by_ns <= now:
         return _skip_hook(down, "not-run", "no grace left for it")
     if hook.kind == "sleep":
-        # A sleep is a deadline, not an effect (KEP-3960): it survives a restart and needs no cancel.
+        # A sleep is a deadline (KEP-3960): it survives a restart and needs no cancel.
         if not sleep_action:
             return _skip_hook(down, "done", "the gate PodLifecycleSleepAction is off")
         if hook.sleep_seconds <= 0:
@@ -248,7 +248,7 @@ def begin_container(
         started = d.HookStarted(uid=down.uid, container=down.spec.name, kind="sleep", until_ns=shown_ns)
         return replace(down, phase="hook", hook_since_ns=now, hook_until_ns=until_ns), [started]
     if hook.kind == "tcpSocket":
-        # The API server accepts it, the kubelet starts it and fails: record both.
+        # The API server accepts it; the kubelet starts it and fails.
         started = d.HookStarted(uid=down.uid, container=down.spec.name, kind=hook.kind, until_ns=now)
         down, ended = _skip_hook(down, "failed", "invalid handler: tcpSocket cannot be a preStop hook")
         return down, [started, *ended]
@@ -304,7 +304,7 @@ def cut_hook(down: ContainerState, now: int, *, lost: bool = False) -> Container
 
 
 def stop_container(down: ContainerState, now: int) -> ContainerStep:
-    # The floor outweighs the grace, which a hook may have used up. The limit outweighs both: a later SIGKILL
+    # A hook may have used up the grace, so the floor outweighs it. The limit outweighs both: a later SIGKILL
     # would come after the release.
     kill_at_ns = max(now, min(max(down.deadline_ns, now + FLOOR_NS), down.limit_ns))
     if down.signalled:
@@ -344,7 +344,7 @@ def overdue_ns(now: int, deadline_ns: int, limit_ns: int) -> int:
     """When a deleted pod that still runs proves that its kubelet has failed.
 
     A delete gives at least a second, a container has 2 s after a hook that took all of the grace, and the
-    kubelet needs time to act. A container without a signal gets one before the last possible SIGKILL.
+    kubelet needs time to act. Before the last possible SIGKILL there is time for a stop signal.
     """
     grace_until_ns = max(deadline_ns, now + GRACE_NS_MIN)
     return max(now, min(grace_until_ns + FLOOR_NS + SIGN_NS, limit_ns - LAST_CHANCE_NS))
@@ -368,8 +368,8 @@ def note_exit(down: ContainerState, now: int, exited: f.ContainerExited) -> Cont
         cancel = d.CancelOrder(key=down.key("cut"), target=down.hook_key)
         down, ended = end_hook(down, now, "cancelled", why)
         decisions = [cancel, *ended]
-    # Without an exit code SIGKILL ended it only if the order is done: the end of a container that SIGKILL
-    # does not find is reported first.
+    # Without an exit code SIGKILL ended it only if the order is done: an edge reports the end of a container
+    # that SIGKILL does not find first.
     unmet = down.killed and (down.kill_open or down.error != "")
     down = replace(
         down,
@@ -398,8 +398,7 @@ def limit_container(down: ContainerState, limit_ns: int) -> ContainerState:
 
 
 # ``unknown``: the daemon died before the outcome. A hook then counts as spent, because running it twice may
-# do harm. Stop signal and SIGKILL are repeated: without them the pod loses its grace, or the machine its
-# time.
+# do harm. Stop signal and SIGKILL are repeated.
 
 
 def _hook_order_ended(down: ContainerState, event: f.OrderEnded, key: OrderKey, now: int) -> ContainerStep:
@@ -472,7 +471,7 @@ def _each_container(
 
 
 def _has_turn(downs: Sequence[ContainerState], index: int) -> bool:
-    """A sidecar waits for the main containers and for the sidecars that started after it."""
+    """A sidecar waits for the main containers and for later sidecars."""
     if not downs[index].spec.sidecar:
         return True
     others = (other for at, other in enumerate(downs) if not other.spec.sidecar or at > index)
@@ -557,7 +556,7 @@ def _describe_fate(state: PodState, now: int) -> tuple[d.PodOutcome, str]:
         and down.exit_code is None
         and not down.never_ran
     ]
-    # The kubelet removed the container before Ebbtide read its exit code, perhaps after a SIGKILL of its own.
+    # The kubelet removed the container before Ebbtide read its exit code. It may have sent SIGKILL.
     if unheard and not any(down.exit_signal for down in unheard):
         names = ", ".join(down.spec.name for down in unheard)
         return "unknown", f"{names} ended under the kubelet, exit code not known"
@@ -606,7 +605,7 @@ def _hook_notes(downs: Sequence[ContainerState]) -> str:
     return "; " + "; ".join(notes) if notes else ""
 
 
-# --- a pod that the kubelet ends, deleted or by itself -------------------------------------------
+# --- a pod that the kubelet ends -----------------------------------------------------------------
 
 # A pod that outlives its delete's grace proves a failed kubelet, and is handed over. Its hooks then count as
 # spent, unless the API server did not take the delete.
@@ -621,7 +620,7 @@ def _under_watch(down: ContainerState, now: int) -> ContainerState:
 
 
 def _begin_delegated(state: PodState, event: d.PodStopBegan, now: int) -> Result:
-    """A pod without a running container is deleted too."""
+    """Also deletes a pod without a running container."""
     if state.means == "observe":
         # No SIGKILL, so no autopsy before one.
         return _each_container(state, now, "running", lambda down: (_under_watch(down, now), []))
@@ -654,7 +653,7 @@ def _under_delete(down: ContainerState, now: int, deadline_ns: int, limit_ns: in
 
 def _order_delete(state: PodState, until_ns: int, now: int) -> tuple[PodState, d.DeletePod]:
     assert state.pod is not None
-    # The outcome of an earlier delete may still come.
+    # A new key: an earlier delete's outcome may still come.
     key = order_key(NAME, "delete", state.pod.uid, state.first_ordinal + state.deletes)
     # The API counts whole seconds, so round up: the rest is less than the floor.
     whole_seconds = -((now - until_ns) // NS_PER_SECOND)
@@ -731,9 +730,7 @@ def _spare(state: PodState, reason: str) -> Result:
 
 
 def _handed_over(state: PodState, event: d.HandedOver, now: int) -> Result:
-    """The grace begins again if the wave has time, because a failed kubelet may have stopped no container. A
-    straggler's wave and a hurried pod have no time.
-    """
+    """The grace begins again if the wave has time, because a failed kubelet may have stopped no container."""
     if state.means != "api":
         return state, ()
     has_time = state.wave == event.wave and not state.hurried
@@ -801,7 +798,7 @@ def _adopted(state: PodState, event: d.PodPlanned, now: int) -> Result:
     deadline_ns = now + event.grace_seconds * NS_PER_SECOND
     state, again = _stop_again(state, event.pod, now, deadline_ns, NEVER_NS)
     if state.means == "api" and not state.deleted and not state.delete_key:
-        # Without an answer the kubelet may not know of the delete, and would start the pod again.
+        # Without an answer the kubelet may not know of the delete, and start the pod again.
         begun_anew = any(down.again and down.since_ns == max(now, 1) for down in state.downs)
         until_ns = deadline_ns if begun_anew else max(now, state.delete_until_ns)
         state, order = _order_delete(state, until_ns, now)
@@ -860,7 +857,7 @@ def _was_signalled(downs: Sequence[ContainerState], index: int, event: d.PodPlan
 
 
 def _planned(state: PodState, event: d.PodPlanned, now: int) -> Result:
-    """An unanswered delete may still reach the kubelet, which runs hooks."""
+    """After an unanswered delete the kubelet may run hooks."""
     planned, decisions = _plan(event, now)
     if event.again and _perhaps_deleted(state):
         planned = replace(planned, downs=tuple(map(_hook_spent, planned.downs)))
@@ -973,7 +970,7 @@ def _tick(state: PodState, event: f.Tick, now: int) -> Result:
         for down in state.downs
     ]
     if any(overdue):
-        # The hand-over gives it its signal. Without one, SIGKILL comes at the last possible moment.
+        # The hand-over gives it its signal; else SIGKILL comes at the last possible moment.
         downs = tuple(
             replace(down, kill_at_ns=down.limit_ns, autopsy=True) if late else down
             for down, late in zip(state.downs, overdue, strict=True)

@@ -2,8 +2,7 @@
 
 Two regions: the means of this shutdown, which changes once at most, from the API to the runtime (the
 hand-over); and the kubelet's unit. A running kubelet starts again what Ebbtide stops, so it is stopped first.
-Only Ebbtide starts what Ebbtide stopped. A kubelet may run without working: its health endpoint shows that,
-else its pods do.
+A kubelet may run without working: its health endpoint shows that, else its pods do.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ RETRY_SECONDS = (10, 20, 40, 80, 160, 300)
 #: How long running stops have after a cancel. At 40 s the cluster counts the node as lost.
 FINISH_NS = 20 * NS_PER_SECOND
 
-#: How often a kubelet that returns in mid-shutdown is stopped.
+#: Stops of a kubelet that returns in mid-shutdown.
 STOPS_MAX = 3
 
 #: no-node: mode process. idle: no shutdown. handed-over: begun as api. cancelled: the machine stays up, and
@@ -43,7 +42,7 @@ UNIT_PHASES = ("untouched", "stopping", "stopped", "start-due", "starting")
 class KubeletState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     #: Empty outside of a Kubernetes node's modes.
     mode: kinds.Word = ""
-    #: Where Ebbtide touched the unit last: boot and userspace.
+    #: The boot and userspace of Ebbtide's last order to the unit.
     home: str = ""
     wanted: BoundedDict[kinds.Word, kinds.Word] = {}
     periods: tuple[Period, ...] = ()
@@ -59,7 +58,7 @@ class KubeletState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     handed_over: bool = False
     stopped: bool = False
     stops: int = 0
-    #: It returned after the last stop, and this is on record.
+    #: On record: it returned after the last stop.
     runs_on: bool = False
     cancelled: bool = False
     starts: int = 0
@@ -72,7 +71,7 @@ class KubeletState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     #: Deleted pods without a hook and without an ended container, by UID: when the kubelet should have
     #: stopped one. 0: their wave has not begun.
     plain: BoundedDict[kinds.Uid, int] = {}
-    #: A container of a deleted pod ended in this wave.
+    #: In this wave a container of a deleted pod ended.
     ends: bool = False
     #: It answered in this userspace, and does not any more.
     runtime_lost: bool = False
@@ -162,7 +161,6 @@ def _transitions() -> Transitions:
             decides=(d.StartKubelet, d.StopKubelet, d.KubeletStopped)),
         Row("starting", f.OrderEnded, _start_ended, "= untouched start-due"),
         ignored("untouched stopped start-due", f.OrderEnded),
-        # No start is due in a shutdown with a working kubelet.
         Row("api", f.Tick, _hands_over("the kubelet has stopped no container"), "handed-over stopping",
             decides=_OVER),
         Row("no-node idle observe cri handed-over cancelled", f.Tick, _tick, "= starting stopped untouched",
@@ -342,7 +340,7 @@ def _container_exited(state: KubeletState, event: f.ContainerExited, now: int) -
 
 
 def _wave_started(state: KubeletState, event: d.WaveStarted, now: int) -> Result:
-    # A straggler of an earlier wave is no sign.
+    # An earlier wave's straggler is no sign.
     ahead = {uid: at for uid, at in state.plain.items() if at == 0}
     state = replace(state, ends=False, plain=ahead, wave=event.wave, wave_until_ns=event.deadline_ns)
     return _hand_over(state, "no delete ends the pods that are left") if event.handover else (state, ())
@@ -410,7 +408,7 @@ def _start_ended(state: KubeletState, event: f.OrderEnded, now: int) -> Result:
     if event.key != state.start_key:
         return state, ()
     if event.result == "done":
-        # A stop that is under way takes it down again.
+        # A stop under way takes it down again.
         return replace(state, start_key="", stopped=state.stopped and bool(state.stop_key), starts=0), ()
     pause = RETRY_SECONDS[min(state.starts, len(RETRY_SECONDS)) - 1]
     return replace(state, start_key="", retry_at_ns=now + pause * NS_PER_SECOND), ()

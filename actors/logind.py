@@ -1,9 +1,9 @@
 """LogindActor: is this node armed, and does the machine go down? Two regions:
 
 1. The delay lock (systemd: an inhibitor) and the signal. Arming takes the lock first, and is retried for ever
-(a kubelet that starts while logind prepares fails once and stays unprotected, kubernetes#122674). 2. The
-shutdown that logind prepares. The signal begins it; ``PreparingForShutdown`` shows a missed signal or a
-cancel; after the last status the lock is released.
+(a kubelet that starts while logind prepares stays unprotected, kubernetes#122674). 2. The shutdown that
+logind prepares. ``PreparingForShutdown`` shows a missed signal or a cancel; after the last status the lock is
+released.
 
 They meet in four places: arming waits for the end of a release; a shutdown keeps the lock although a kubelet
 holds one; a cancel arms anew; after a release, a machine that stays up takes the lock again.
@@ -221,7 +221,7 @@ def _started(state: LogindState, event: facts.DaemonStarted, now: int) -> Result
 
 
 def _resumed(state: LogindState, event: Resumed, now: int) -> Result:
-    """In an episode that goes on the configuration waits, and so does not arm."""
+    """In a running episode the configuration waits, and so does not arm."""
     if event.action in RESUMING_ACTIONS or state.finishing:
         # Listen first: a cancel of this shutdown must not be missed.
         state, orders = _arm(state)

@@ -169,7 +169,7 @@ def _order_ended(state: MarksState, event: f.OrderEnded, now: int) -> Result:
     return replace(state, restore_due=True), ()
 
 
-# --- the daemon's start, its configuration, the API server --------------------------------------------
+# --- the daemon's start, the API server ---------------------------------------------------------------
 
 
 def _started(state: MarksState, event: f.DaemonStarted, now: int) -> Result:

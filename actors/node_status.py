@@ -191,7 +191,7 @@ def _config_adopted(state: NodeStatusState, event: d.ConfigAdopted, now: int) ->
     ), ()
 
 
-# --- its pods: out of their Services, their final status, an Event on their workload ---------------
+# --- its pods --------------------------------------------------------------------------------------
 
 
 def _began(state: NodeStatusState, event: d.ShutdownBegan, now: int) -> Result:

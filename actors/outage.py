@@ -206,7 +206,7 @@ class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     status_mark: str = ""
     #: This leader has seen a heartbeat since the last one was missed.
     heard: bool = False
-    #: Sources that report a running node, without those that only know the machine's power.
+    #: Sources that report a running node, not only a machine with power.
     opposed: tuple[kinds.ProofSource, ...] = ()
     # This outage.
     proof: kinds.ProofSource = ""
@@ -575,7 +575,7 @@ def _switch_off(state: OutageState, now: int) -> Result:
 
 def _switch_ended(state: OutageState, event: f.OrderEnded, now: int) -> Result:
     if event.reason == o.CHANGED or event.result == "cancelled":
-        # No command was sent, as the Node or the view of it has changed: the silence counts from now on.
+        # No command was sent: the silence counts from now on.
         return _read(replace(state, switched=state.switched - 1, switch_ns=0, down_ns=now))
     return _consider(replace(state, switch_ns=now + POWER_OFF_PAUSE_NS), now)
 
@@ -650,7 +650,7 @@ def _read_ended(state: OutageState, event: f.OrderEnded, now: int) -> Result:
 
 
 def _with_node(state: OutageState, event: o.NodeRead, now: int) -> OutageState:
-    """A sign of life voids the proof. The ProofActor records that later in the step."""
+    """A sign of life voids the proof; the ProofActor records that later."""
     marks = (state.lease_mark, event.lease_mark), (state.status_mark, event.status_mark)
     lives = any(old and new and old != new for old, new in marks) or event.boot_id != state.boot_id
     since_ns = now if lives or state.down_ns == NEVER_NS else state.down_ns
@@ -714,7 +714,7 @@ def _read_aside(state: OutageState, event: o.NodeRead, now: int) -> Result:
     state = _with_node(state, event, now)
     if state.taint == "other":
         return state, ()
-    # The other controller may have restarted the machine: count its down time anew.
+    # The other controller may have restarted the machine.
     state = replace(state, down_ns=now if state.ready in DOWN else NEVER_NS)
     return _close(state, "left-to-other") if state.ready == "True" else _consider(state, now)
 
@@ -885,8 +885,8 @@ def _listed(state: OutageState, event: o.WorkListed, now: int) -> Result:
 
 
 def _found_detached(state: OutageState, event: o.WorkListed) -> list[Event]:
-    """In an outage's first list: volumes in use without an attachment. A kubelet also reports a volume whose
-    attach has not begun, so the alarm is not sure. A pod that still waits for its attach explains it.
+    """Volumes in use without an attachment. A kubelet also reports a volume whose attach has not begun, so
+    the alarm is not sure. A pod that still waits for its attach explains it.
     """
     here = tuple(each.unique_name for each in event.attachments)
     attached = tuple(each.volume for each in event.attachments)

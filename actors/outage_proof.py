@@ -3,10 +3,9 @@
     idle -> asking <-> pausing                 (reading the sources)
     open -> proved -> contradicted -> open     (what follows from their answers)
 
-From the first suspicion on, the sources are read until the node is out of service or the outage is over. An
-answer that the machine is off counts if it is about this machine (`_stranger`) and the recorded boot, and was
-asked for after the last heartbeat that this leader saw. docs/outage.md, "How a proof counts", lists what
-voids a proof (`_voided`).
+From the first suspicion on, the sources are read until the node is out of service or the outage is over.
+docs/outage.md, "How a proof counts", lists when an answer is a proof (`_objection`), and what voids it
+(`_voided`).
 
 A kubelet writes its Node's systemUUID, so it is the machine's identity only if `uuid_problem` finds no fault.
 

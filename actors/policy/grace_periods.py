@@ -68,13 +68,12 @@ def requested_seconds(periods: Sequence[Period]) -> int:
 def share_grant(periods: Sequence[Period], grant_seconds: int) -> tuple[Period, ...]:
     """``periods`` (ascending), served from the highest priority down.
 
-    KEP-2000 shrinks the regular share first: 30/10 under a grant of 15 is 5 and 10, under 8 it is 0 and 8. A
-    negative grant counts as 0.
+    KEP-2000 shrinks the regular share first: 30/10 under a grant of 15 is 5 and 10, under 8 it is 0 and 8.
     """
     left = max(0, grant_seconds)
     shares = []
     for period in reversed(periods):
-        # A period of 0 stays a wave: its pods still get their stop signal, and in their order.
+        # A period of 0 stays a wave: its pods get their stop signal, in their order.
         seconds = min(period.seconds, left)
         left -= seconds
         shares.append(Period(priority=period.priority, seconds=seconds))
@@ -188,7 +187,7 @@ def planned_waves(
     whatever the others take.
     """
     waves, begin_ns = [], now_ns
-    # Grouped by the configuration, timed by the grant: a period that shrinks to 0 keeps its pods.
+    # Grouped by the configuration, timed by the grant.
     for granted, members in zip(granted_periods(periods, grant_ns), group_pods(periods, pods), strict=True):
         seconds = granted.seconds
         begin_ns = begin_ns if until_ns is None else until_ns - seconds * NS_PER_SECOND
@@ -248,7 +247,7 @@ def arrange_waves(
 
 def wave_index(periods: Sequence[Period], pod: Pod, rules: PlacementRules) -> int:
     index = group_index(periods, priority_of(pod))
-    # With the pods that a delete would end: the node's network and storage are among them, and go last.
+    # Also pods that a delete would end: the node's network and storage are among them, and go last.
     in_last = rules.together and index == len(periods) - 1
     behind = rules.means == "api" and (in_last or not deletable(pod, taints=rules.taints))
     return len(periods) + index if behind else index

@@ -107,7 +107,7 @@ def make_plan(
 #: Code and message. Codes stay; messages are for people.
 PlanWarning = tuple[str, str]
 
-#: Names in one message, before it counts the rest.
+#: In one message.
 NAMES_MAX = 5
 
 

@@ -1,8 +1,7 @@
 """What a starting daemon does about the shutdown that its journal ends with, and how that boot ended.
 
-A start knows five things: the state of the journal's last episode, logind's ``PreparingForShutdown``, whether
-boot and userspace are the same (a soft reboot keeps the boot id and changes the userspace), and whether the
-service manager handed the lock back. Every combination has exactly one row; a test proves it.
+Every combination of the five things that a start knows (`FoundAtStart`) has exactly one row; a test proves
+it. A soft reboot keeps the boot id and changes the userspace.
 
 An episode survives its daemon, never its userspace. Complete means that the release was ordered durably.
 *Unknown* counts as "no change": an open shutdown goes on, and no new one begins.
@@ -46,7 +45,9 @@ ANY = "*"
 
 
 class FoundAtStart(NamedTuple):
-    """``preparing`` is None when logind could not be read."""
+    """``preparing``: logind's ``PreparingForShutdown``; None when it could not be read. ``lock_inherited``:
+    the service manager handed the lock back.
+    """
 
     last: LastEpisode
     preparing: bool | None
