@@ -127,7 +127,7 @@ async def _connect(host: str, port: int, tls: ssl.SSLContext | None, fingerprint
 
 
 async def _receive(connection: h11.Connection, stream: trio.abc.Stream, bytes_max: int) -> Answer:
-    status, body = 0, b""
+    status, body = 0, bytearray()
     while True:
         event = connection.next_event()
         if event is h11.NEED_DATA:
@@ -138,12 +138,12 @@ async def _receive(connection: h11.Connection, stream: trio.abc.Stream, bytes_ma
             body += event.data
             # An endless answer would fill our memory.
             if len(body) > bytes_max:
-                return Answer(status, body[:bytes_max], False)
+                return Answer(status, bytes(body[:bytes_max]), False)
         # 1xx is not the answer yet.
         elif not isinstance(event, h11.InformationalResponse):
             if not status:
                 raise RequestFailed("it closed the connection without an answer")
-            return Answer(status, body, True)
+            return Answer(status, bytes(body), True)
 
 
 def _connection_text(error: BaseException | None) -> str:

@@ -63,7 +63,7 @@ from ebbtide.outage.configuration import OutageConfiguration, Pool
 from ebbtide.outage.controller_metrics import OutageMetrics
 from ebbtide.outage.first_uuids import FirstUuids
 from ebbtide.outage.outage_follower import Follower, JournalLost, Shared, in_trouble
-from ebbtide.outage.permits import Permits, ask_etcd, used_labels
+from ebbtide.outage.permits import PermitEdge, Permits, ask_etcd, used_labels
 from ebbtide.tracing import usable_destination, usable_resource
 
 T = TypeVar("T")
@@ -331,7 +331,7 @@ def _leader(
                 caller=paced,
             ),
             *proof(node, follower.node_uid, follower.node_edge.as_ordered),
-            permits.edge(node, follower.node_uid),
+            PermitEdge(permits, node, follower.node_uid),
             OutageEventsEdge(paced, node, options.replica, lambda: follower.trace_id),
             RequestsEdge(requests, node),
         )

@@ -182,9 +182,6 @@ class Permits:
         #: In the order of first requests: the last one's time.
         self._waiting: dict[str, float] = {}
 
-    def edge(self, node: str, node_uid: str) -> Edge:
-        return _PermitEdge(self, node, node_uid)
-
     async def wait_seen(self, node: str) -> bool:
         """Waits until the view sees renewals, at most `SEES_SECONDS_MAX`. Returns whether etcd allows it."""
         with trio.move_on_after(SEES_SECONDS_MAX):
@@ -248,7 +245,7 @@ class Permits:
         )
 
 
-class _PermitEdge(Edge):
+class PermitEdge(Edge):
     def __init__(self, permits: Permits, node: str, uid: str) -> None:
         self._permits, self._node, self._uid = permits, node, uid
         self._returned = 0

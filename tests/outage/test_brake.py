@@ -48,6 +48,7 @@ from ebbtide.outage.permits import (
     WAITS_SECONDS_MAX,
     ZONE,
     BudgetObject,
+    PermitEdge,
     Permits,
     ask_etcd,
     etcd_allows,
@@ -127,7 +128,7 @@ async def test_its_orders(autojump_clock: MockClock) -> None:
     """A request is granted or fails with a reason; returning an unknown permit is a no-op."""
     cluster = Cluster(10)
     cluster.dead("n1", "n2")
-    one, two = cluster.permits.edge("n1", "n1"), cluster.permits.edge("n2", "n2")
+    one, two = PermitEdge(cluster.permits, "n1", "n1"), PermitEdge(cluster.permits, "n2", "n2")
     outbox = Outbox()
 
     assert await ask(one, "n1", outbox) == Ending()
@@ -158,7 +159,7 @@ async def test_a_view_that_is_just_coming(autojump_clock: MockClock) -> None:
     """A new leader has listed the leases and its watch is starting: requests wait briefly."""
     cluster = Cluster(10, Brake())
     cluster.dead("n1")
-    one, ended = cluster.permits.edge("n1", "n1"), []
+    one, ended = PermitEdge(cluster.permits, "n1", "n1"), []
 
     async def asks() -> None:
         ended.append(await ask(one, "n1"))
@@ -284,7 +285,7 @@ async def test_an_actor_that_is_gone(autojump_clock: MockClock) -> None:
     outbox = Outbox()
     async with trio.open_nursery() as nursery:
         for name in ("n1", "n2"):
-            nursery.start_soon(cluster.permits.edge(name, name).run, outbox)
+            nursery.start_soon(PermitEdge(cluster.permits, name, name).run, outbox)
         await trio.testing.wait_all_tasks_blocked()
         assert cluster.refused("n1") == ""
         assert cluster.refused("n2") != ""
@@ -336,7 +337,7 @@ async def test_limits_of_a_part_of_the_cluster(autojump_clock: MockClock) -> Non
     cluster.remove("n0")
     cluster.permits.give_back("n6")
     cluster.etcd = False
-    edge = cluster.permits.edge("n1", "n1")
+    edge = PermitEdge(cluster.permits, "n1", "n1")
     assert await ask(edge, "n1") == Ending("failed", "etcd's PodDisruptionBudget allows no disruption")
     cluster.etcd = True
     assert await ask(edge, "n1") == Ending()
@@ -364,7 +365,7 @@ async def test_a_deleted_node_and_the_next_one_of_its_name(autojump_clock: MockC
     """
     cluster = Cluster(10, Brake(max_nodes=2))
     cluster.dead("n1", "n2")
-    old, new = cluster.permits.edge("n1", "before"), cluster.permits.edge("n1", "n1")
+    old, new = PermitEdge(cluster.permits, "n1", "before"), PermitEdge(cluster.permits, "n1", "n1")
     async with trio.open_nursery() as nursery:
         nursery.start_soon(old.run, Outbox())
         assert await ask(old, "n1") == Ending()
@@ -389,9 +390,9 @@ async def test_an_unread_budget_is_no_permit(autojump_clock: MockClock) -> None:
         raise Unanswered("503")
 
     cluster.permits = Permits(cluster.configuration, cluster.view, unread)
-    ended = await ask(cluster.permits.edge("n0", "n0"), "n0")
+    ended = await ask(PermitEdge(cluster.permits, "n0", "n0"), "n0")
     assert ended == Ending("failed", f"{BUDGETS_UNREAD}: 503")
-    assert await ask(cluster.permits.edge("n1", "n1"), "n1") == Ending()
+    assert await ask(PermitEdge(cluster.permits, "n1", "n1"), "n1") == Ending()
 
 
 @pytest.mark.parametrize("status, ready, allowed", [

@@ -163,20 +163,41 @@ def test_nodes_that_name_one_machine_hear_of_each_other() -> None:
     """Also after one names another, or is deleted. EC2's providerID has several spellings."""
     view = ClusterView()
     a, b = node("a", "u1", "aws:///z/i-1"), node("b", "u2")
+    view.first_uuids = {key: "u2" for each in (a, b) for key in machine_keys(each)}
     for each in (a, b):
         view.nodes.put(each)
-    assert view.identity_of(a) == view.identity_of(b) == ("", "", "")
+    assert view.identity_of(a) == ("u2", "", "")
+    assert view.identity_of(b) == ("", "", "")
     news = view.of("b").news
     view.nodes.put(a._replace(version="2", system_uuid="u2"))
     assert news.is_set()
     assert view.identity_of(b) == ("", "a", "")
     view.nodes.put(b._replace(version="3", provider_id="aws:////i-1"))
-    assert view.identity_of(a._replace(system_uuid="u1")) == ("", "", "b")
+    assert view.identity_of(a._replace(system_uuid="u2")) == ("", "b", "b")
     news = view.of("b").news
     view.nodes.put(a._replace(version="4"))
     assert news.is_set()
     view.nodes.remove(view.nodes.kept["b"]._replace(version="5"))
-    assert view.identity_of(a) == ("", "", "")
+    assert view.identity_of(a) == ("u2", "", "")
+
+
+def test_a_kubelet_that_names_all_machines_in_turn() -> None:
+    """It takes no identity from the others: no UUID but its first one counts, and none before that is known.
+    The check before a power-off sees each.
+    """
+    view = ClusterView()
+    liar, victims = node("a", "u0"), [node(f"v{at}", f"u{at}") for at in range(1, 4)]
+    view.first_uuids = {key: each.system_uuid for each in (liar, *victims) for key in machine_keys(each)}
+    for version, first in ((1, "u0"), (2, "")):
+        view.first_uuids[machine_keys(liar)[0]] = first
+        for each in victims:
+            view.nodes.put(each)
+            view.nodes.put(
+                lies := liar._replace(version=f"{version}{each.name[1:]}", system_uuid=each.system_uuid)
+            )
+            assert view.identity_of(each) == ("", "", "")
+            assert view.identity_of(lies) == (first, each.name, "")
+            assert view.others_named(each, each.system_uuid) == [lies]
 
 
 def test_the_other_byte_order_is_the_same_uuid() -> None:
@@ -186,6 +207,7 @@ def test_the_other_byte_order_is_the_same_uuid() -> None:
         node("a", "00112233-4455-6677-8899-aabbccddeeff"),
         node("b", "33221100-5544-7766-8899-aabbccddeeff"),
     )
+    view.first_uuids = {key: each.system_uuid for each in (a, b) for key in machine_keys(each)}
     for each in (a, b):
         view.nodes.put(each)
     assert (view.identity_of(a).same_uuid_node, view.identity_of(b).same_uuid_node) == ("b", "a")

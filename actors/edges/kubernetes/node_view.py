@@ -61,8 +61,8 @@ REPORT_SECONDS, FLOOD_REPORT_SECONDS = 0.5, 600.0
 #: A kubelet renews after this part of the lease (``renewIntervalFraction``), at most 4 % late, plus a busy
 #: server's delay. Two readings of the sources follow, 5 s apart: a larger factor would delay the cure.
 RENEWAL_FRACTION, MISSED_RENEWALS = 0.25, 1.15
-#: The kubelet's default. A lease of a second could begin two outages a second.
-LEASE_SECONDS, LEASE_SECONDS_MIN = 40, 4
+#: The kubelet's default. One of a second could begin two outages a second, and a person waits for a long one.
+LEASE_SECONDS, LEASE_SECONDS_MIN, LEASE_SECONDS_MAX = 40, 4, 3600
 
 KUBELET_PORT = 10250
 #: Dual-stack nodes have two.
@@ -280,11 +280,9 @@ def project_node(node: api.ApiNode) -> NodeView:
 
 
 def project_lease(lease: ApiLease) -> LeaseView:
-    seconds = lease.spec.lease_duration_seconds or LEASE_SECONDS
-    meta = lease.metadata
-    return LeaseView(
-        meta.name, meta.resource_version, lease.spec.renew_time or "", max(LEASE_SECONDS_MIN, seconds)
-    )
+    meta, said = lease.metadata, lease.spec.lease_duration_seconds or LEASE_SECONDS
+    seconds = min(max(LEASE_SECONDS_MIN, said), LEASE_SECONDS_MAX)
+    return LeaseView(meta.name, meta.resource_version, lease.spec.renew_time or "", seconds)
 
 
 def machine_keys(node: NodeView) -> list[str]:
@@ -468,19 +466,20 @@ class ClusterView:
             if not shared.isdisjoint(_names_of(other.node)):
                 other.change()
 
+    def others_named(self, node: NodeView, machine: str) -> list[NodeView]:
+        """Other Nodes that name this machine."""
+        found = self.there() if self._named[machine] > 1 else ()
+        return [each for each in found if each.uid != node.uid and machine in _names_of(each)]
+
     def identity_of(self, node: NodeView) -> MachineClaims:
-
-        def other(name: str) -> str:
-            if self._named[name] < 2:
-                return ""
-            same = (each.name for each in self.there() if each.uid != node.uid and name in _names_of(each))
-            return min(same, default="")
-
-        return MachineClaims(
-            other_first_uuid(self.first_uuids, node),
-            other(unswapped(node.system_uuid)),
-            other(_provider_name(node.provider_id)),
-        )
+        """What the cluster knows about the machine that this Node names. Another Node's UUID counts if it is
+        its first: a kubelet could name all machines in turn.
+        """
+        first, uuid = self.first_uuids, unswapped(node.system_uuid)
+        same = self.others_named(node, uuid)
+        firsts = [each.name for each in same if each.system_uuid in map(first.get, machine_keys(each))]
+        others = [each.name for each in self.others_named(node, _provider_name(node.provider_id))]
+        return MachineClaims(other_first_uuid(first, node), min(firsts, default=""), min(others, default=""))
 
     def _tell(self, name: str, observed: ObservedNode) -> None:
         if observed.node is None and observed.lease is None:
@@ -751,9 +750,9 @@ class NodeEdge(Edge):
                 return Ending("failed", problem)
             silent_ns = (trio.current_time() - self._view.heard_at(self._node)) * NS_PER_SECOND
             silent = silent_ns >= order.silent_ns or not order.silent_ns
-            look = self._look()
-            alone = not (order.system_uuid and look.claims.same_uuid_node)
-            same = silent and alone and is_as_ordered(order, project_node(node), look.lease_mark)
+            look, now = self._look(), project_node(node)
+            alone = not self._view.others_named(now, unswapped(order.system_uuid))
+            same = silent and alone and is_as_ordered(order, now, look.lease_mark)
             return None if same else Ending("failed", outage_events.CHANGED)
 
         return await self._holding(order, bounds.now.api_try_seconds, compare)
