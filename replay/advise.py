@@ -25,9 +25,10 @@ from ebbtide.events.values import Period, workload_name
 
 #: On top of the slowest pod's need. A long period costs no time on a good day.
 MARGIN_PERCENT = 25
-#: Fewer stops shorten no wave: the next stop is slower than n others with a probability of 1 in n + 1.
+#: With fewer stops no wave is shortened: the next stop is slower than n others with a probability of 1 in
+#: n + 1.
 SHRINK_STOPS_MIN = 10
-#: A smaller share of its pods shortens no wave: the others may be slow.
+#: With a smaller share of its pods no wave is shortened: the others may be slow.
 SHRINK_SHARE_MIN = Fraction(3, 4)
 
 
@@ -179,7 +180,7 @@ class Stop(NamedTuple):
     ns: int
 
 
-#: A kubelet gives a container at least 2 s after its hook. After a later end the stop's begin is unknown.
+#: A kubelet gives a container at least 2 s after its hook. The begin of a longer stop is unknown.
 KUBELET_LATE_NS = 3 * NS_PER_SECOND
 #: These hooks did not run to their end.
 CUT_HOOKS = ("timed-out", "cancelled", "not-run", "unknown", None)
@@ -246,7 +247,7 @@ def _cuts(pod: PodRecord, shutdown: ShutdownRecord) -> Iterator[int]:
 
 
 def _was_asked(pod: PodRecord, shutdown: ShutdownRecord) -> bool:
-    """False also if it is not known when."""
+    """False also if the time is unknown."""
     began_ns, ended = pod.began_ns or 0, pod.outcome == "graceful"
     refused = not ended and any(each.stop_refused for each in pod.containers)
     unanswered = any(each.signalled_ns is not None and each.taken_ns is None for each in pod.containers)

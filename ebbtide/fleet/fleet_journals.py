@@ -192,7 +192,8 @@ _NAME = re.compile(r"([0-9]{10})-([0-9a-f]{8})(?:-([0-9a-f]{64})(\.redacted)?)?\
 _SHIPPED = re.compile(r"cluster=([^/]+)/node=([^/]+)/journal=([0-9a-f]{32})")
 #: The end of a URL to a part of the shipped objects.
 _PART = re.compile(rf"(?:^|/){LAYOUT}(/cluster=[^/]+(?:/node=[^/]+(?:/journal=[^/]+)?)?)?/*$")
-#: Of one node: a plan stays in memory. A node ships some thousands in ten years.
+#: A node's credentials can put any number, and a plan stays in memory. A node ships some thousands in ten
+#: years.
 NODE_OBJECTS_MAX = 16_384
 #: No node ships a larger segment.
 OBJECT_BYTES_MAX = 64 << 20

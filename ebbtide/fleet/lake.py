@@ -71,7 +71,7 @@ class Lake:
         if "://" in place:
             self._options = dict(CLIENT_PATIENCE)
         if "://" in place and not place.startswith("file:"):
-            # delta-rs keeps the whole body of an error: first ask for a list and an object by `answer_of`.
+            # delta-rs keeps the whole body of an error. `answer_of`, which is bounded, asks first.
             next(listed(self._place), None)
             answer_of(self._place, ASKED_FIRST, self._look)
         if self._place.startswith(("s3://", "s3a://")):

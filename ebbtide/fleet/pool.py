@@ -32,7 +32,7 @@ Answer = TypeVar("Answer")
 
 #: Some seconds of the slowest verb: no process is idle for long at the end.
 BIN_JOURNALS_MAX = 100
-#: Rows may take forty times as much.
+#: Rows may take forty times as much memory.
 BIN_BYTES_MAX = 4 << 20
 #: A small fleet has smaller bins.
 BINS_A_PROCESS_MIN = 4

@@ -231,7 +231,9 @@ def _redacted(segment: Segment) -> tuple[str, bytes, bytes]:
 
 
 def look(sources: Sequence[Source], shipped: Shipped) -> tuple[Shipped, list[Segment]]:
-    """The cursor without removed segments, and the closed segments that it lacks, oldest first."""
+    """The cursor without removed segments, and the closed segments that it lacks, oldest first. Raises
+    OSError.
+    """
     segments = closed_segments(sources)
     names = {segment.name for segment in segments}
     known = {name: entry for name, entry in shipped.segments.items() if name in names}

@@ -56,7 +56,7 @@ class SimulatedEdge:
         self._daemon, self._node, self._draws = daemon, node, draws
 
     def adopt(self, order: Order, draws: Draws) -> Script | None:
-        """None: an earlier process's order ends unknown."""
+        """Repeats an earlier process's order; None: it ends unknown."""
         return self.table[type(order)](order, False) if draws.chance(1, 2) else None
 
     def _draw_ns(self, low_us: int, high_us: int) -> int:
@@ -452,7 +452,7 @@ class RuntimeEdge(SimulatedEdge):
             return Outcome("failed", "the container does not run")
         away_ns = away_at_ns(self._node.runtime)
         if away_ns is not None and self._hook_kind(order) == "exec":
-            # An order that waits until the runtime is away is not begun.
+            # A hook that waits until the runtime counts as away is not begun.
             left_ns = max(0, away_ns - self._node.timer.now_ns)
             yield Until(self._node.runtime.waiting, min(left_ns, order.timeout_ns))
             if self._node.runtime.hung or box.phase != "running":
@@ -461,7 +461,7 @@ class RuntimeEdge(SimulatedEdge):
         return (yield from self._follow(order, box, hook))
 
     def adopt(self, order: Order, draws: Draws) -> Script | None:
-        """Follows a running exec hook. A request or an ended hook is unknown."""
+        """Follows a running exec hook. A request, or an ended hook, ends unknown."""
         if not isinstance(order, decisions.RunHook):
             again = super().adopt(order, draws)
             # The core repeats a stop signal once.

@@ -355,7 +355,7 @@ def _orderly_releases(view: BootView) -> list[Happening]:
 
 
 def _still_planned(view: BootView, release: Happening) -> list[SimulatedContainer]:
-    """They run at the release. A container that restarted after its pod was given up does not count."""
+    """Containers of planned pods that run at the release, without restarts after a pod was given up."""
     at_ns = release.at_ns
     return [
         box
@@ -645,8 +645,8 @@ def no_pod_is_touched_without_a_shutdown(view: BootView) -> BreachSentences:
 
 
 def grace_is_kept(view: BootView) -> BreachSentences:
-    """No SIGKILL comes before the end of the grace, which may begin again at a hand-over, and of the floor,
-    which the shutdown's limit may shorten. A hook has the grace.
+    """No SIGKILL comes before the end of the grace and of the floor. A hand-over may begin the grace again,
+    and the shutdown's limit may shorten the floor. A hook has the grace.
     """
     for box in view.boxes():
         for kill in [kill for kill in view.of_box(box, "kill") if kill.life != KUBELET][:1]:

@@ -161,7 +161,7 @@ NEXT_BOOT_NS = 3 * NS_PER_SECOND
 WALL_NS = 1_767_225_600 * NS_PER_SECOND
 
 
-#: Between two quantiles.
+#: Steps between two quantiles.
 _QUANTILE_STEPS = 1 << 32
 
 

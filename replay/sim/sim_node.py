@@ -607,7 +607,7 @@ class SimulatedNode:
         self.final_fails_ns: int | None = None
         #: How many exits are in the journal.
         self.exits_recorded: dict[tuple[str, str], int] = {}
-        #: Why no daemon of this boot has the API server's list of pods; empty: one has.
+        #: Why no daemon has the API server's list of pods yet; empty: one has.
         self.untold = "" if faults.first_start_after_ns is None else NOT_LISTED_YET
         #: Called when the list comes.
         self.told: list[Callable[[], object]] = []

@@ -308,7 +308,7 @@ class Interval(NamedTuple):
 
 
 class PodSide(NamedTuple):
-    """``then`` None: a new pod. ``chance_percent``: a ``perhaps`` happens."""
+    """``then`` None: a new pod. ``chance_percent``: for a ``perhaps``."""
 
     then: PodRecord | None
     best: PodRecord | None

@@ -107,7 +107,7 @@ class RunAgenda(Agenda):
         return self.put(at_ns, fact, lane + (2 * changed.seq if changed is not None else RANK_SPAN // 2))
 
     def end(self, at_ns: int) -> None:
-        """No fact is admitted after this. At the record's end all its facts of that instant are."""
+        """No fact is admitted after this. If it is the record's end, all facts of that instant are."""
         lane = 2 * self._shutdown.last_fact_seq + 1 if at_ns == self._shutdown.last_ns else RANK_LAST
         self.put(at_ns, self._close, lane)
 
@@ -241,7 +241,7 @@ class RecordedTimes:
                 if took_ns <= seen.grace_ns:
                     return self._best_ns(self._grace_ns)
                 took_ns += longer_ns if longer_ns < 0 or not self._common.is_best else 0
-        # A hook that was cut and has its time now is a bet itself, not the stop after it.
+        # If a hook was cut in the record and ends now, the hook is the bet, not the stop.
         ran = seen.hook.ran_out if seen.hook is not None else None
         other_hook = self.hook_ran != ran and not (ran is False and self.hook_ran)
         signals = [spec.stop_signal for spec in (seen.spec, self.spec) if spec is not None]
