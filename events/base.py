@@ -110,7 +110,7 @@ class Event(FrozenStruct):
             yield message._replace(text=self.log.format(text=message.text, since=since, pod=pod))
 
 
-#: No types themselves.
+#: These are no event types.
 KINDS = ("Fact", "Decision", "Order", "Mark")
 
 
@@ -154,7 +154,7 @@ class Order(Decision):
     this_boot: ClassVar[bool] = False
     #: Empty: no span.
     span_role: ClassVar[str] = ""
-    #: Empty: its wave or pod lists it.
+    #: Empty: it is none of these.
     beside: ClassVar[SideOrder | Literal[""]] = ""
 
     key: str

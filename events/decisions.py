@@ -309,7 +309,7 @@ class Resumed(Decision):
 class LastBootEnded(Decision):
     """How the last boot ended for its pods.
 
-    ``wave``: where it was cut short, else -1. ``recorded``: the last shutdown before this record is its.
+    ``wave``: where it was cut short, else -1. ``recorded``: the last shutdown before this record is its own.
     ``alive_wall_ns``: as in `LastBootRead`.
     """
 

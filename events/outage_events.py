@@ -108,7 +108,7 @@ class LostPod(Value):
     tolerates: bool = False
     terminating: bool = False
     finalizers: BoundedTuple[str] = ()
-    #: Its PersistentVolumes. None if the pod has ended: its unmount blocks no other pod.
+    #: Its PersistentVolumes. Empty if the pod has ended: its unmount blocks no other pod.
     volumes: BoundedTuple[str] = ()
 
     @property
@@ -482,7 +482,7 @@ class RequestPermit(Order):
 
 
 class ReturnPermit(Order):
-    """Return the place, or withdraw the request. A later taint on the node takes no place."""
+    """Return the place, or withdraw the request. From now on the node's taint takes no place."""
 
     template = "giving the storm brake's permit back"
 
@@ -519,8 +519,9 @@ class PowerOff(Order):
 
     The edge reads again first, as for `SetTaint`. It fails with reason `CHANGED` and sends no command after
     any difference, and if this leader has not watched the lease for ``silent_ns`` without break or renewal.
-    The same if the management controller's UUID differs from ``system_uuid``; an empty one needs a system
-    that the configuration names. A machine that is off already is a success. The outcome is no proof.
+    It also fails if the management controller's UUID differs from ``system_uuid``, or if that is empty and
+    the configuration does not name the system. A machine that is off already is a success. The outcome is no
+    proof.
     """
 
     template = "switching the machine of {self.node} off"

@@ -86,12 +86,12 @@ def records_of(history: History, *, boot_id: str | None = None) -> Iterator[Epis
 
 
 def shutdown_records(history: History, *, boot_id: str | None = None) -> Iterator[ShutdownRecord]:
-    """A journal of outages has none."""
+    """The shutdowns of a history. A journal of outages has none."""
     return (each for each in records_of(history, boot_id=boot_id) if isinstance(each, ShutdownRecord))
 
 
 def outage_records(history: History, *, boot_id: str | None = None) -> Iterator[OutageRecord]:
-    """A journal of shutdowns has none."""
+    """The outages of a history. A journal of shutdowns has none."""
     return (each for each in records_of(history, boot_id=boot_id) if isinstance(each, OutageRecord))
 
 

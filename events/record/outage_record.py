@@ -137,7 +137,10 @@ class Alarm(RecordPart):
 
 
 class OutageRecord(EpisodePart):
-    """``boot_id``: the Node's, at the outage's begin. ``course``: one stage after another, without a gap."""
+    """One outage. ``boot_id``: the Node's, at the outage's begin.
+
+    ``course``: what it waited for, one stage after another, without a gap.
+    """
 
     node_uid: str
     outcome: OutageEnd = OPEN

@@ -185,7 +185,7 @@ class PodRecord(RecordPart):
     #: Not its first stop: an earlier shutdown had begun it, or the kubelet started the pod again.
     again: bool = False
     began_ns: int | None = None
-    #: When its stop began: an elastic budget gives more than the plan, a late start less.
+    #: At the begin of its stop: an elastic budget gives more than the plan, a late start less.
     grace_ns: int | None = None
     kill_by_ns: int | None = None
     ended_ns: int | None = None
@@ -361,7 +361,7 @@ class EpisodePart(RecordPart):
 
 
 class ShutdownRecord(EpisodePart):
-    """``pods`` in inventory order, then late ones."""
+    """One shutdown. ``waves`` in their order, ``pods`` in inventory order, then late ones."""
 
     machine_id: str
     kind: ShutdownKind = "unknown"
