@@ -89,7 +89,7 @@ def is_own(directory: str) -> bool:
 
 # --- which of them make up the journal ------------------------------------------------------------
 
-#: Enough for nearly every header, so that one read is enough.
+#: Nearly every header fits, so one read is enough.
 PEEK_BYTES = 4096
 
 

@@ -91,7 +91,7 @@ FRAME_MAGIC_BYTES = FRAME_MAGIC.to_bytes(4, "little")
 # Every frame has the durable number, because the evidence for a loss must be behind it.
 #: magic, crc, length, seq, durable seq, mono ns, wall ns, episode, cause, flags, tag length, actor length.
 FRAME_HEAD = struct.Struct("<IIIQQqqQQBBH")
-#: The head from where the CRC begins to count.
+#: The part of the head that the CRC covers.
 FRAME_CHECKED = struct.Struct("<IQQqqQQBBH")
 HASH_BYTES = 32
 FRAME_BYTES_MIN = FRAME_HEAD.size + HASH_BYTES

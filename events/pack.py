@@ -152,7 +152,7 @@ def _check_index(file: IO[bytes]) -> int:
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - _INDEX_END.size - 0xFFFF - _LARGE_INDEX_BYTES))
     end = file.read()
-    # The library reports its lack.
+    # If it is missing, the library reports that.
     at = end.rfind(_INDEX_END_MAGIC, 0, len(end) - _INDEX_END.size + len(_INDEX_END_MAGIC))
     if at < 0:
         return size
@@ -231,7 +231,7 @@ def whole_journal(history: History) -> Excerpt:
     path = history.path
     pieces = [ExcerptPiece(segment, segment.size) for segment in (*path.older, *path.segments, *path.tail)]
     made = Excerpt(_location_of(path), pieces, history.stated)
-    # The copy may lack the segment before the gap. It would look like the result of retention.
+    # If the copy lacks the segment before the gap, it looks like the result of retention.
     if path.gap and not find_path([made]).gap:
         findings = history.read().findings
         made.stated += tuple(finding for finding in findings if finding.case.damage == "missing")

@@ -185,8 +185,8 @@ def refuse_foreign(header: Header | None, machine_id: str) -> None:
 
 
 # --- a copy's findings ----------------------------------------------------------------------------
-# A part or a redacted copy of a damaged journal is whole. It has the original's findings, or a reader would
-# report an intact journal.
+# A part or a redacted copy of a damaged journal shows no damage. So it has the original's findings, or a
+# reader would report an intact journal.
 
 #: In place of the reader's reason, which may name paths and errors of the reading machine.
 OF_ORIGINAL = "in the original"

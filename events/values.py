@@ -96,7 +96,7 @@ class Pod(Value):
     priority: int | None = None
     grace_seconds: int | None = None
     containers: BoundedTuple[Container] = ()
-    #: From a file: its object in the API is a mirror, and a delete of that does not end the pod.
+    #: From a file: its object in the API is a mirror, and deleting that does not end the pod.
     static: bool = False
     #: Its file has no number: ``priority`` is from its class, and the kubelet counts 0.
     priority_assigned: bool = False
@@ -128,7 +128,7 @@ class Period(Value):
 
 
 class Settings(Value):
-    """Both the two-value form and the list: an actor migrates, not the parser."""
+    """It has both the two-value form and the list: an actor migrates, not the parser."""
 
     shutdown_grace_period_ns: int = 0
     shutdown_grace_period_critical_pods_ns: int = 0

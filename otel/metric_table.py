@@ -34,7 +34,7 @@ BOUNDS_NS = tuple(round(bound * 1_000_000_000) for bound in BOUNDS_SECONDS)
 #: Raise it when the sums change their meaning.
 METERS_FORMAT = 4
 
-#: A trace may wait for its export during so many shutdowns.
+#: Of shutdowns whose trace may still wait for its export.
 ENDS_MAX = 64
 
 #: The second has only the running or the last shutdown.

@@ -1,7 +1,7 @@
 """OTLP: spans as requests, or as JSON for files; their sending over HTTP; what an answer means.
 
-The SDK's own exporters are not used: for them any 2xx or 3xx page and a partial success is a success, and
-they retry. From the environment only a proxy is used. The SDK is large, so the daemon never imports this.
+The SDK's own exporters do not fit: they count any 2xx or 3xx page and a partial success as success, and they
+retry. From the environment this reads only the proxy. The SDK is large, so the daemon never imports this.
 """
 
 from __future__ import annotations
