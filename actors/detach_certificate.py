@@ -17,8 +17,6 @@ from ebbtide.events.base import BoundedDict, BoundedTuple, Event, parse_order_ke
 
 UNREAD: tuple[kinds.Mount, ...] = (("", "the mounts could not be read"),)
 
-UNSEEN_OUTCOMES = ("failed", "unknown")
-
 
 class CertificateState(MarksState, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """All of it belongs to one shutdown."""
@@ -77,7 +75,9 @@ def _transitions() -> Transitions:
         Row("asked", d.StopKubelet, _then_certify(takes(restarts=True, look_key="")), decides=_CERTIFIES),
         Row("ending", d.KubeletStopped, _kubelet_stopped),
         Row("asked", d.KubeletStopped, _then_certify(_kubelet_stopped), decides=_CERTIFIES),
-        Row("ending asked", d.TakeInventory, _look_ordered),
+        Row("ending asked", d.TakeInventory, lambda state, event, now: (
+                replace(state, look_key=event.key)
+                if state.restarts and state.kubelet_stopped else state, ())),
         Row("ending", f.InventoryTaken, _looked),
         Row("asked", f.InventoryTaken, _then_certify(_looked), decides=_CERTIFIES),
         # The mounts, and the certificate.
@@ -120,11 +120,6 @@ def _taken_back(state: CertificateState, uid: str) -> CertificateState:
     )
 
 
-def is_unseen(event: d.PodEnded) -> bool:
-    """It may still run."""
-    return event.outcome in UNSEEN_OUTCOMES and not event.gone
-
-
 def made_again(state: MarksState, event: d.PodEnded) -> bool:
     """After a final phase its DaemonSet would create it again, although the kubelet is stopped."""
     return event.returns == "always" or (event.returns == "untainted" and not state.taints)
@@ -136,7 +131,7 @@ def _pod_ended(state: CertificateState, event: d.PodEnded, now: int) -> Result:
         return state, ()
     if event.again:
         state = _taken_back(state, event.uid)
-    if is_unseen(event):
+    if event.unseen:
         return replace(state, running=(*state.running, event.uid)), ()
     if event.means != "api" or event.deleted:
         return replace(state, ended=state.ended + 1), ()
@@ -173,11 +168,6 @@ def _kubelet_stopped(state: CertificateState, event: d.KubeletStopped, now: int)
         if event.result in ("done", "unknown")
         else (replace(state, restarts=True, look_key=""), ())
     )
-
-
-def _look_ordered(state: CertificateState, event: d.TakeInventory, now: int) -> Result:
-    looks = state.restarts and state.kubelet_stopped
-    return (replace(state, look_key=event.key), ()) if looks else (state, ())
 
 
 def _looked(state: CertificateState, event: f.InventoryTaken, now: int) -> Result:

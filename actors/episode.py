@@ -183,7 +183,8 @@ def _transitions() -> Transitions:
         Row(EVERY, d.Disarmed, takes(armed=False)),
         Row(EVERY, d.Leave, takes(left=True)),
         Row(EVERY, d.ConfigAdopted, _config_adopted),
-        Row(EVERY, d.HookEnded, _hook_ended),
+        Row(EVERY, d.HookEnded, lambda state, event, now: (
+                replace(state, sleeps_terminated_early=state.sleeps_terminated_early + event.early), ())),
         Row(EVERY, d.MeansChosen, takes("means", "taints", "kubelet", handed_over=False)),
         Row(EVERY, d.HandedOver, takes(handed_over=True)),
     )
@@ -502,10 +503,6 @@ def _report_too_late(state: EpisodeState, now: int) -> Result:
 
 
 # --- facts to keep ----------------------------------------------------------------------------
-
-
-def _hook_ended(state: EpisodeState, event: d.HookEnded, now: int) -> Result:
-    return replace(state, sleeps_terminated_early=state.sleeps_terminated_early + event.early), ()
 
 
 def _config_adopted(state: EpisodeState, event: d.ConfigAdopted, now: int) -> Result:

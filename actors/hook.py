@@ -391,12 +391,6 @@ def shorten_container(down: ContainerState, now: int) -> ContainerState:
     return replace(down, deadline_ns=min(down.deadline_ns, now), kill_at_ns=kill_at_ns)
 
 
-def limit_container(down: ContainerState, limit_ns: int) -> ContainerState:
-    # Only ever sooner: the later waves need the time.
-    last_ns = limit_ns - LAST_CHANCE_NS if down.delegated else limit_ns
-    return replace(down, limit_ns=limit_ns, kill_at_ns=min(down.kill_at_ns, last_ns))
-
-
 # ``unknown``: the daemon died before the outcome. A hook then counts as spent, because running it twice may
 # do harm. Stop signal and SIGKILL are repeated.
 
@@ -998,7 +992,13 @@ def _note_last_kill(state: PodState, event: d.PodStopBegan | d.DeadlineMoved, no
     """A kubelet that ends its pods by itself keeps its own limit."""
     if state.means == "observe":
         return state, ()
-    return replace(state, downs=tuple(limit_container(down, event.kill_by_ns) for down in state.downs)), ()
+    downs = list(state.downs)
+    for index, down in enumerate(downs):
+        # Only ever sooner: the later waves need the time.
+        last_ns = event.kill_by_ns - LAST_CHANCE_NS if down.delegated else event.kill_by_ns
+        kill_at_ns = min(down.kill_at_ns, last_ns)
+        downs[index] = replace(down, limit_ns=event.kill_by_ns, kill_at_ns=kill_at_ns)
+    return replace(state, downs=tuple(downs)), ()
 
 
 def _last_kill_moved(state: PodState, event: d.PodStopBegan | d.DeadlineMoved, now: int) -> Result:

@@ -156,9 +156,13 @@ def _restore(state: MarksState) -> tuple[MarksState, list[Event]]:
 
 
 def _order_ended(state: MarksState, event: f.OrderEnded, now: int) -> Result:
-    """A lost mark is set again; one that was not restored waits for the API server."""
+    """A lost order is repeated. A mark that was not restored, and a last boot that was not published, wait
+    for the API server.
+    """
     if event.key == state.last_boot_key != "":
-        return _last_boot_published(state, event)
+        last_boot = None if event.result == "done" else state.last_boot
+        state = replace(state, last_boot=last_boot, last_boot_key="")
+        return _publish_last_boot(state) if event.result == "unknown" else (state, ())
     if parse_order_key(event.key).what != "announce":
         return state, ()
     if event.result == "unknown":
@@ -257,14 +261,6 @@ def _publish_last_boot(state: MarksState) -> Result:
         return state, ()
     state, key = next_key(state, "last-boot")
     return replace(state, last_boot_key=key), [d.PublishLastBoot(key=key, **asdict(ended))]
-
-
-def _last_boot_published(state: MarksState, event: f.OrderEnded) -> Result:
-    """A failed one waits for the next `ApiRead`."""
-    state = replace(state, last_boot_key="")
-    if event.result == "done":
-        return replace(state, last_boot=None), ()
-    return _publish_last_boot(state) if event.result == "unknown" else (state, ())
 
 
 MARKS = _transitions()

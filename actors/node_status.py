@@ -25,7 +25,7 @@ from ebbtide.actors.actor import (
     Transitions,
     ignored,
 )
-from ebbtide.actors.detach_certificate import CERTIFICATE, CertificateState, is_unseen, made_again
+from ebbtide.actors.detach_certificate import CERTIFICATE, CertificateState, made_again
 from ebbtide.actors.node_marks import MARKS, NAME, call_back, next_key, renewed
 from ebbtide.actors.policy.grace_periods import FALLBACK_MARGIN_NS
 from ebbtide.actors.policy.termination_mode import pods_come_back
@@ -331,7 +331,7 @@ def _with_status(state: NodeStatusState, event: d.PodEnded) -> NodeStatusState:
     # The kubelet, too, calls a pod that is gone Failed.
     if event.outcome in WITHOUT_STATUS and not event.gone:
         return state
-    if state.node and (is_unseen(event) or not state.in_episode):
+    if state.node and (event.unseen or not state.in_episode):
         return state
     status = _final_status(event)
     if event.means in ("api", "observe") and event.means == state.means:

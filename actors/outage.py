@@ -375,7 +375,10 @@ def _transitions() -> Transitions:
         Row("quarantined", f.OrderEnded, _own(_quarantine_ended), "= untainting",
             (o.ReturnPermit, o.RemoveTaint)),
         Row("untainting", f.OrderEnded, _own(_untaint_ended), f"= {_UNTAINTED}", _FOLLOW),
-        Row("following", f.OrderEnded, _own(_sources_read_again), f"= {_CONSIDERED}", _CONSIDER),
+        Row("following", f.OrderEnded,
+            _own(lambda state, event, now: (
+                _consider(state, now) if state.proof else (replace(state, key=""), ()))),
+            f"= {_CONSIDERED}", _CONSIDER),
         ignored("quiet recovering out gone aside", f.OrderEnded),
         Row("suspected", f.Tick, lambda state, event, now: _consider(state, now), _CONSIDERED, _CONSIDER),
         Row("reading", f.Tick, lambda state, event, now: _read(state), decides=(o.ReadNode,)),
@@ -771,10 +774,6 @@ def _declared_again(state: OutageState, event: o.ProofAccepted, now: int) -> Res
 def _reconsider(state: OutageState) -> Result:
     """The ProofActor rests, so first ask whether a source contradicts."""
     return _ordered(state, "sources", o.ReadSources, node=state.node)
-
-
-def _sources_read_again(state: OutageState, event: f.OrderEnded, now: int) -> Result:
-    return _consider(state, now) if state.proof else (replace(state, key=""), ())
 
 
 def _proof_quiet(state: OutageState, event: o.ProofAccepted, now: int) -> Result:

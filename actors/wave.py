@@ -22,9 +22,6 @@ from ebbtide.events.base import NS_PER_SECOND, BoundedTuple, Event, order_key
 
 NAME = "WaveActor"
 
-#: They complete no wave.
-UNSEEN_OUTCOMES: tuple[d.PodOutcome, ...] = ("failed", "unknown")
-
 # --- the state ---------------------------------------------------------------------------------
 
 _OPEN, _ENDED = 0, 1
@@ -164,8 +161,7 @@ def _late_pod(state: WaveState, event: d.PodPlanned, now: int) -> Result:
 
 
 def _mark_ended(state: WaveState, event: d.PodEnded, now: int) -> Result:
-    unseen = event.outcome in UNSEEN_OUTCOMES and not event.gone
-    if not state.roll.is_open(event.uid) or unseen:
+    if not state.roll.is_open(event.uid) or event.unseen:
         return state, ()
     return replace(state, roll=state.roll.mark(event.uid)), ()
 

@@ -787,6 +787,11 @@ class PodEnded(Decision):
     again: bool = False
     exit_codes: BoundedTuple[kinds.ExitCode] = ()
 
+    @property
+    def unseen(self) -> bool:
+        """The pod may still run."""
+        return self.outcome in ("failed", "unknown") and not self.gone
+
     def on_node(
         self,
         pod: values.Pod,
