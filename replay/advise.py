@@ -52,7 +52,6 @@ class NoEvidence(Exception):
 #: unsteady: some stops ended by themselves, longer ones were cut.
 WorkloadVerdict = Literal["ends", "mostly", "deaf", "own-grace", "too-short", "unsteady"]
 
-#: Why a wave keeps its period (`_KEPT_TEXTS`).
 KeptBecause = Literal[
     "", "never-stopped", "left-out", "never-ended", "too-short", "few-stops", "few-pods", "would-lose"
 ]

@@ -456,7 +456,12 @@ def draw_node_faults(drawn: Faults, mode: NodeMode, draws: Draws, *, calm: bool)
     if starts_ns is not None:
         list_ns = first_start.between(100, 4000) * MS
         drawn = drawn._replace(first_start_after_ns=starts_ns, first_list_takes_ns=list_ns)
-    drawn = _second_episode(drawn, draws.fork("second episode"))
+    # Soon after a cancel, while the first shutdown still ends its pods.
+    second = draws.fork("second episode")
+    cancel_ns, again_ns = _maybe(second, 1, 12, 0, 15_000, MS), second.between(0, 8000) * MS
+    cancel_ns = cancel_ns if drawn.cancel_after_ns is None else drawn.cancel_after_ns
+    if cancel_ns is not None and drawn.again_after_ns is None:
+        drawn = drawn._replace(cancel_after_ns=cancel_ns, again_after_ns=cancel_ns + again_ns)
     return _at_once(drawn, draws.fork("at once"))
 
 
@@ -469,15 +474,6 @@ def _pause(draws: Draws) -> tuple[int | None, int | None]:
 def _api_can_hang(drawn: Faults) -> bool:
     """A server that refuses, is lost or never answers does not hang besides."""
     return drawn.api == "works" and drawn.api_lost_after_ns is None
-
-
-def _second_episode(drawn: Faults, draws: Draws) -> Faults:
-    """Soon after a cancel, while the first shutdown still ends its pods."""
-    cancel_ns, again_ns = _maybe(draws, 1, 12, 0, 15_000, MS), draws.between(0, 8000) * MS
-    cancel_ns = cancel_ns if drawn.cancel_after_ns is None else drawn.cancel_after_ns
-    if cancel_ns is None or drawn.again_after_ns is not None:
-        return drawn
-    return drawn._replace(cancel_after_ns=cancel_ns, again_after_ns=cancel_ns + again_ns)
 
 
 #: Fields of `Faults` for a fault's begin and end.

@@ -221,7 +221,7 @@ class Machine:
         self.boots: list[Booted] = []
         self.lives: list[SimulatedDaemon] = []
         self.life: SimulatedDaemon | None = None
-        self._agenda, self._since_ns, self._ended_ns = Agenda(drawing.UPTIME_NS), -drawing.UPTIME_NS, 0
+        self._agenda, self._since_ns = Agenda(drawing.UPTIME_NS), -drawing.UPTIME_NS
 
     def run(self) -> Machine:
         node = self._boot(drawing.UPTIME_NS, 0, self._first_boot)
