@@ -170,8 +170,8 @@ async def _stays_free(name: str) -> bool:
     for _ in range(int(TAKEOVER_SECONDS / LOOK_SECONDS)):
         await trio.sleep(LOOK_SECONDS)
         if (connected := connect_to_holder(name)) is not None:
-            connected.close()
-            return False
+            with connected:
+                return peer_of(connected).uid != os.geteuid()
     return True
 
 

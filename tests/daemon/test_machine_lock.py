@@ -128,13 +128,32 @@ async def test_another_user_does_not_block_it(machine: Machine, monkeypatch: pyt
     assert machine.lines == ["process 7: mallory, uid 4242, has taken the machine's lock: ignoring it"]
 
 
-async def test_a_name_that_is_only_bound_does_not_block_it(
-    machine: Machine, autojump_clock: trio.testing.MockClock
+@pytest.mark.parametrize("listens", [False, True])
+async def test_a_full_queue_does_not_block_it(
+    machine: Machine,
+    monkeypatch: pytest.MonkeyPatch,
+    autojump_clock: trio.testing.MockClock,
+    *,
+    listens: bool,
 ) -> None:
-    """Any user can do it: it shows no credentials."""
+    """Any user can make one: it shows no credentials. A place may become free now and then."""
+    monkeypatch.setattr(machine_lock, "peer_of", lambda _: Holder(7, ANOTHER_USER, "mallory"))
     with socket.socket(socket.AF_UNIX) as taken:
-        taken.bind(machine_lock_name(machine.address))
-        await machine.wait()
+        taken.bind(name := machine_lock_name(machine.address))
+        async with trio.open_nursery() as nursery:
+
+            async def make_room() -> None:
+                taken.listen(0)
+                with connect_to_holder(name) or socket.socket():
+                    while True:
+                        await trio.sleep(TAKEOVER_SECONDS / 3)
+                        taken.accept()[0].close()
+
+            if listens:
+                nursery.start_soon(make_room)
+            await trio.testing.wait_all_tasks_blocked()
+            await machine.wait()
+            nursery.cancel_scope.cancel()
     assert not machine.locks
     assert machine.lines == ["a process that takes no connection has the machine's lock: ignoring it"]
     assert trio.current_time() <= 3 * TAKEOVER_SECONDS
