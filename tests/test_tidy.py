@@ -20,7 +20,7 @@ from tests.core_modules import FILES, ROOT
 
 #: Files of ``replay/`` with outside contact, and why.
 MEETS_THE_OUTSIDE = {
-    "replay/journal_library.py": "the library's front door: paths become the locations of a journal",
+    "replay/journal_library.py": "the library's front door: paths become the locations of a journal"
 }
 
 #: The deterministic part: these files make a journal a function of its facts.

@@ -96,8 +96,7 @@ shutdown poweroff total=30s critical=10s
 
 
 @pytest.mark.parametrize(
-    "actor, field, entry",
-    [("FallbackActor", "pods", b"\xa1a\x80"), ("NodeStatusActor", "running", b"\xa1a")],
+    "actor, field, entry", [("FallbackActor", "pods", b"\xa1a\x80"), ("NodeStatusActor", "running", b"\xa1a")]
 )
 def test_a_state_of_too_many_entries_is_not_built(actor: str, field: str, entry: bytes) -> None:
     """Each of a million entries would take a hundred bytes: the count is refused first."""

@@ -164,12 +164,7 @@ def test_laws_hold_on_a_kubernetes_node(play: NodePlay, drawn: list[Move]) -> No
 
 
 @LAWS
-@given(
-    node_plays,
-    st.lists(node_moves, max_size=25),
-    failures,
-    st.integers(0, 20),
-)
+@given(node_plays, st.lists(node_moves, max_size=25), failures, st.integers(0, 20))
 def test_laws_hold_on_a_node_when_an_actor_fails(
     play: NodePlay, drawn: list[Move], failing: tuple[str, str], at: int
 ) -> None:

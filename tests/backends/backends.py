@@ -257,13 +257,9 @@ def collector(folder: Path) -> Iterator[Collector]:
                 "poll_interval": "50ms",
             },
         },
-        "exporters": {
-            "file": {"path": str(bed.taken), "flush_interval": "50ms"},
-        },
+        "exporters": {"file": {"path": str(bed.taken), "flush_interval": "50ms"}},
         "service": {
-            "pipelines": {
-                "traces": {"receivers": ["otlp", "otlpjsonfile"], "exporters": ["file"]},
-            },
+            "pipelines": {"traces": {"receivers": ["otlp", "otlpjsonfile"], "exporters": ["file"]}},
             "telemetry": {"metrics": {"level": "none"}, "logs": {"level": "warn"}},
         },
     }

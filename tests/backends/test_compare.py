@@ -22,11 +22,7 @@ def root() -> WireSpan:
 
 @pytest.mark.parametrize(
     ("names", "same"),
-    [
-        (["shop/db-0", "shop/bare"], True),
-        (["shop/bare", "shop/db-0"], False),
-        (["shop/db-0"], False),
-    ],
+    [(["shop/db-0", "shop/bare"], True), (["shop/bare", "shop/db-0"], False), (["shop/db-0"], False)],
 )
 @pytest.mark.parametrize("separators", [(",", ":"), (", ", ": ")])
 def test_a_list_kept_as_json_is_that_list(names: list[str], same: bool, separators: tuple[str, str]) -> None:

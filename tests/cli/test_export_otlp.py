@@ -124,12 +124,7 @@ WRONG = [
 
 @pytest.mark.parametrize("words, file, message", WRONG)
 def test_a_wrong_request_is_one_line(
-    run: Run,
-    journal: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    words: tuple[str, ...],
-    file: str,
-    message: str,
+    run: Run, journal: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], file: str, message: str
 ) -> None:
     """Exit code 2 with the fix, and no request."""
     if file:

@@ -13,11 +13,7 @@ from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
 from ebbtide.events.base import Event
 from ebbtide.events.values import Container, Pod, ProcessReport
-from ebbtide.log import (
-    LineContext,
-    SystemJournal,
-    log_lines_of,
-)
+from ebbtide.log import LineContext, SystemJournal, log_lines_of
 from tests.journals import began, steps
 
 

@@ -28,14 +28,7 @@ from ebbtide.events.base import NS_PER_SECOND, Event, Fact, Record, Stamp
 from ebbtide.events.codec import HASH_BYTES, RawRecord
 from ebbtide.events.decisions import ActorFailed, HookStarted
 from ebbtide.events.disk import DirectoryStorage
-from ebbtide.events.segment import (
-    HEADER_PREFIX,
-    SHUTDOWN_LOGIC,
-    Identity,
-    Link,
-    WriterStart,
-    header_length,
-)
+from ebbtide.events.segment import HEADER_PREFIX, SHUTDOWN_LOGIC, Identity, Link, WriterStart, header_length
 from ebbtide.events.values import Container, Hook, Period, Settings
 from ebbtide.events.writer import Writer
 from ebbtide.recover import Recovered, recover
@@ -131,11 +124,7 @@ async def test_the_verbs_work_after_any_number_of_restarts(tmp_path: Path, times
     await restart(tmp_path, times)
     async with life(tmp_path) as last:
         status = last.recovered.status
-        assert (status.phase, status.kind, status.labels) == (
-            "running",
-            "poweroff",
-            {"u": "default/web"},
-        )
+        assert (status.phase, status.kind, status.labels) == ("running", "poweroff", {"u": "default/web"})
         assert pod_phase(status.pods["u"]) == "preStop exec"
         assert status.needed_ns == 15 * NS_PER_SECOND
         await last.verbs["hurry"](Request("hurry", "web"), 0)

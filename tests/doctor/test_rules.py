@@ -36,18 +36,7 @@ from ebbtide.doctor.rules import (
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.values import LockHolder
 from ebbtide.machine_lock import Holder
-from tests.doctor.values import (
-    API,
-    BUS,
-    KUBELET,
-    MACHINE,
-    OVERRIDDEN,
-    RUNTIME,
-    STATUS,
-    WELL,
-    grades,
-    node,
-)
+from tests.doctor.values import API, BUS, KUBELET, MACHINE, OVERRIDDEN, RUNTIME, STATUS, WELL, grades, node
 
 HOLDER = LockHolder(who="dnf", why="installing", pid=8, uid=0)
 LOCKED = BUS._replace(kubelet_lock=True)

@@ -20,10 +20,7 @@ BUS = rules.LogindState(
     systemd="255.4",
 )
 API = rules.ApiServerState(
-    source="/etc/ebbtide/kubeconfig",
-    user="system:node:node-1",
-    known=True,
-    taint=True,
+    source="/etc/ebbtide/kubeconfig", user="system:node:node-1", known=True, taint=True
 )
 KUBELET = rules.KubeletState(
     loaded=True, active=True, pid=7, config="/var/lib/kubelet/config.yaml", grace_ns=0

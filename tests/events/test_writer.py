@@ -18,12 +18,7 @@ from ebbtide.events.decisions import PodEnded, PodsEnded, WaveStarted
 from ebbtide.events.disk import JournalLocked, disk_waits
 from ebbtide.events.facts import BusLost, StorageFailed
 from ebbtide.events.recovery import Verdict
-from ebbtide.events.writer import (
-    LINE_BYTES_MAX,
-    RESERVE_BYTES,
-    transition_line,
-    write_last_resort,
-)
+from ebbtide.events.writer import LINE_BYTES_MAX, RESERVE_BYTES, transition_line, write_last_resort
 from ebbtide.replay.sim.scenario import Draws
 from tests.events.making import (
     OTHER_ID,

@@ -29,16 +29,7 @@ from ebbtide.fleet.fleet_journals import (
 from ebbtide.fleet.fleet_rows import Options, parts
 from ebbtide.fleet.fleet_verbs import VERIFY, ask_journals
 from tests.fleet.conftest import ALIKE
-from tests.fleet.nodes import (
-    a_node,
-    damage,
-    every_row,
-    failing_rows,
-    rows,
-    shipped,
-    shipped_redacted,
-    tear,
-)
+from tests.fleet.nodes import a_node, damage, every_row, failing_rows, rows, shipped, shipped_redacted, tear
 from tests.journals import IDENTITY, SHUTDOWN, Journal, records_of, write_files
 
 

@@ -102,10 +102,7 @@ def test_java_is_looked_for_as_spark_does(
 @pytest.mark.parametrize(
     "environ, said",
     [
-        (
-            {"JAVA_HOME": "/nowhere"},
-            "none in JAVA_HOME=/nowhere: install it, or name it by JAVA_HOME",
-        ),
+        ({"JAVA_HOME": "/nowhere"}, "none in JAVA_HOME=/nowhere: install it, or name it by JAVA_HOME"),
         ({"SPARK_REMOTE": "sc://127.0.0.1"}, "name a cluster by spark-submit --master"),
     ],
 )

@@ -323,10 +323,7 @@ def test_any_number_of_processes_says_the_same(
     shutil.rmtree(tmp_path / "fleet/hurt/node-2")
     words = {
         "verify": ("-o", "json"),
-        "what-if": (
-            *("--config", short, "-o", "json"),
-            *("--html", tmp_path / "risk.html"),
-        ),
+        "what-if": (*("--config", short, "-o", "json"), *("--html", tmp_path / "risk.html")),
         "advise": ("-o", "json"),
         "tables": ("--to", tmp_path / "tables", "-o", "json"),
     }

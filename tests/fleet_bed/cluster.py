@@ -154,12 +154,7 @@ EBBTIDE = "from ebbtide.cli import main; main()"
 
 
 def command(
-    found: Cluster,
-    folder: Path,
-    *words: str | Path,
-    code: str = EBBTIDE,
-    packed: bool = True,
-    **environ: str,
+    found: Cluster, folder: Path, *words: str | Path, code: str = EBBTIDE, packed: bool = True, **environ: str
 ) -> Ran:
     """Run ``ebbtide`` (or other ``code``) as a separate application. Its executors use the driver's
     Python, with the archive, or with this checkout if not ``packed``.

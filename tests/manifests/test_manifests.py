@@ -19,13 +19,7 @@ from ebbtide.actors.edges.pod_spec import ExecAction, HttpGetAction, SleepAction
 from ebbtide.actors.policy.planning import PlanWarning
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.values import Container, Deletion, Hook
-from ebbtide.manifests import (
-    Manifest,
-    ManifestError,
-    load_local_pods,
-    load_manifests,
-    parse_manifests,
-)
+from ebbtide.manifests import Manifest, ManifestError, load_local_pods, load_manifests, parse_manifests
 
 
 def pod(containers: list[Any] | None = None, metadata: Any = None, **spec: Any) -> dict[str, Any]:

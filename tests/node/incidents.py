@@ -183,10 +183,7 @@ async def runtime_hung(bed: Bed, contender: Contender, folder: Path) -> Incident
 
 
 async def _without_runtime(
-    bed: Bed,
-    contender: Contender,
-    folder: Path,
-    hurt: Callable[[str, Witness, list[str]], Awaitable[None]],
+    bed: Bed, contender: Contender, folder: Path, hurt: Callable[[str, Witness, list[str]], Awaitable[None]]
 ) -> Incident:
     """Obedient pods without a signal, pods with two, and the total time."""
     setting = Setting(waves(), folder)

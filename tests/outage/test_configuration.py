@@ -66,7 +66,7 @@ def test_the_example_has_every_field_and_arrives() -> None:
     text = yaml.safe_load(EXAMPLE.read_text())["data"]["config.yaml"]
     found = parse_outage("config.yaml", text.encode())
     assert set(yaml.safe_load(text)) == {"apiVersion", "kind", *fields_of(OutageConfiguration)} - {
-        "clusterApi",
+        "clusterApi"
     }
     assert found.settings == OutageSettings(dry_run=True)
     assert found.brake == Brake()

@@ -234,11 +234,7 @@ def told(*values: msgspec.Struct) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ("field", "kept", "replaced"),
-    [
-        ("version", "1.4.0rc2", "1.4.0+acme.7"),
-        ("mode", "auto", "acme"),
-    ],
+    ("field", "kept", "replaced"), [("version", "1.4.0rc2", "1.4.0+acme.7"), ("mode", "auto", "acme")]
 )
 def test_what_a_field_mostly_has_is_kept(field: str, kept: str, replaced: str) -> None:
     """Only the field's own known words stay."""

@@ -8,12 +8,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from ebbtide import replay
-from ebbtide.events.record.shutdown_record import (
-    ContainerRecord,
-    PodRecord,
-    ShutdownRecord,
-    WaveRecord,
-)
+from ebbtide.events.record.shutdown_record import ContainerRecord, PodRecord, ShutdownRecord, WaveRecord
 from ebbtide.replay.time_spent import Away, Chain, Segment, blame, critical_chain
 from tests.conftest import Sample
 from tests.events.record.worlds import PARTS, told

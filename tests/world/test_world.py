@@ -15,16 +15,7 @@ from ebbtide.events.base import Checkpoint
 from ebbtide.events.decisions import Armed, EpisodeClosed
 from ebbtide.events.reader import History
 from tests.conftest import Sample
-from tests.world.worlds import (
-    Name,
-    Result,
-    every_point,
-    fewest,
-    parts,
-    run,
-    scenario_of,
-    try_out,
-)
+from tests.world.worlds import Name, Result, every_point, fewest, parts, run, scenario_of, try_out
 
 #: About 35 ms each. More by hand: python -m tests.world --seeds 100000 --seconds 3600
 SEEDS = 600

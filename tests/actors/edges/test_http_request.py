@@ -123,25 +123,14 @@ SECRETIVE = HttpGetAction(
 WRONG_HOOKS = [
     replace(SECRETIVE, host=host, scheme=scheme)
     for scheme in ("http", "https")
-    for host in (
-        "",
-        f"{CANARY}.invalid",
-        f"{CANARY}\0",
-        CANARY * 40,
-        f"{CANARY}:1:x",
-        f"\u00fc{CANARY}",
-    )
+    for host in ("", f"{CANARY}.invalid", f"{CANARY}\0", CANARY * 40, f"{CANARY}:1:x", f"\u00fc{CANARY}")
 ] + [
     replace(SECRETIVE, scheme=CANARY),
     replace(SECRETIVE, port=0),
     replace(SECRETIVE, path=f"//[{CANARY}"),
     *(
         replace(SECRETIVE, headers=(header,))
-        for header in (
-            (f"{CANARY} x", "x"),
-            ("X", f"{CANARY}\r\n{CANARY}: x"),
-            ("Host", f"{CANARY}\n"),
-        )
+        for header in ((f"{CANARY} x", "x"), ("X", f"{CANARY}\r\n{CANARY}: x"), ("Host", f"{CANARY}\n"))
     ),
 ]
 WRONG_ANSWERS = [

@@ -103,11 +103,7 @@ BRAKE = "raise brake in the controller's configuration"
             "waits: dry run",
             "set",
         ),
-        (
-            {"word": word("", "no proof that the machine is off", "not-proved", "x")},
-            "no proof",
-            "",
-        ),
+        ({"word": word("", "no proof that the machine is off", "not-proved", "x")}, "no proof", ""),
         ({"leader": ""}, "", "make sure"),
     ],
 )

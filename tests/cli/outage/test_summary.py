@@ -61,11 +61,7 @@ def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "record"),
-    [
-        ("recovering", after(recovered(), 11)),
-        ("wrong", after(wrong(), 11)),
-    ],
+    ("name", "record"), [("recovering", after(recovered(), 11)), ("wrong", after(wrong(), 11))]
 )
 def test_one_node(name: str, record: OutageRecord, capsys: pytest.CaptureFixture[str]) -> None:
     found = OutageStatus(

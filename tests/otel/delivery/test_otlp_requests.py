@@ -189,11 +189,7 @@ def test_no_bytes_do_any_harm(data: bytes) -> None:
     assert otlp.answer_of_grpc(14, "UNAVAILABLE", "", data).reason == "gRPC UNAVAILABLE"
 
 
-STATUSES = {
-    Again: (429, 502, 503, 504),
-    Rejected: (400, 413, 415),
-    Refused: (301, 401, 403, 404, 500),
-}
+STATUSES = {Again: (429, 502, 503, 504), Rejected: (400, 413, 415), Refused: (301, 401, 403, 404, 500)}
 CODES = {
     Again: ("UNAVAILABLE", "DEADLINE_EXCEEDED", "ABORTED", "DATA_LOSS", "CANCELLED", "OUT_OF_RANGE"),
     Rejected: ("INVALID_ARGUMENT", "RESOURCE_EXHAUSTED"),

@@ -103,9 +103,7 @@ FAULTS: dict[str, Fault] = {
         ),
     ),
     "power cut": Fault(
-        EVERY,
-        ("cut-short", "never-begun"),
-        lambda own: _faults(power_cut_after_ns=own.between(0, 6000) * MS),
+        EVERY, ("cut-short", "never-begun"), lambda own: _faults(power_cut_after_ns=own.between(0, 6000) * MS)
     ),
     # The machine may be off before a daemon runs again: the record stops, as in a power cut.
     "lock lost": Fault(
@@ -135,9 +133,7 @@ FAULTS: dict[str, Fault] = {
     "SIGTERM ignored": Fault(OWN, ("signal-ignored",), lambda own: Drawn(rules=_some(own, ignores=True))),
     # The kubelet's SIGKILL may come before an autopsy: then the process is not on record.
     "SIGTERM ignored, under the kubelet": Fault(
-        BY_KUBELET,
-        ("signal-ignored", "grace-over"),
-        lambda own: Drawn(rules=_some(own, ignores=True)),
+        BY_KUBELET, ("signal-ignored", "grace-over"), lambda own: Drawn(rules=_some(own, ignores=True))
     ),
     "grace too short": Fault(EVERY, ("grace-over",), lambda own: Drawn(rules=_some(own, stop=ENDLESS_STOPS))),
 }

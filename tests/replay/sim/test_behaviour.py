@@ -8,13 +8,7 @@ from ebbtide.cli.simulate_behaviour import BehaviourError, parse_behaviour
 from ebbtide.events.base import NS_PER_MS as MS
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.values import Container, Pod
-from ebbtide.replay.sim.scenario import (
-    Behaviour,
-    BehaviourRule,
-    Draws,
-    DurationQuantiles,
-    Faults,
-)
+from ebbtide.replay.sim.scenario import Behaviour, BehaviourRule, Draws, DurationQuantiles, Faults
 
 WHOLE = b"""
 apiVersion: ebbtide/v1alpha1

@@ -8,11 +8,7 @@ from ebbtide.replay.sim.scenario import Draws
 def test_sequence_is_the_published_one() -> None:
     """SplitMix64 from seed 1234567 equals its reference implementation."""
     draws = Draws(1234567)
-    assert [draws.bits() for _ in range(3)] == [
-        6457827717110365317,
-        3203168211198807973,
-        9817491932198370423,
-    ]
+    assert [draws.bits() for _ in range(3)] == [6457827717110365317, 3203168211198807973, 9817491932198370423]
 
 
 def test_fork_does_not_depend_on_draws() -> None:

@@ -69,12 +69,7 @@ def test_deletes_that_nobody_answers() -> None:
 @pytest.mark.parametrize(("list_ms", "known"), [(900, True), (3500, False)])
 def test_a_signal_right_after_the_very_first_start(list_ms: int, known: bool) -> None:
     """Without an earlier list the plan waits 1.5 s for the API server, then has no priorities."""
-    run = Run(
-        kind="reboot",
-        mode="cri",
-        first_start_after_ns=-100 * MS,
-        first_list_takes_ns=list_ms * MS,
-    )
+    run = Run(kind="reboot", mode="cri", first_start_after_ns=-100 * MS, first_list_takes_ns=list_ms * MS)
     first = run.events(InventoryTaken)[0]
     assert first.untold == ("" if known else NOT_LISTED_YET)
     assert [event.uid for event in run.events(decisions.SendSignal)][-1:] == ["uid-db"]

@@ -15,13 +15,7 @@ from ebbtide.replay.sim import scenario as drawing
 from ebbtide.replay.sim.scenario import ContainerPlan, Draws, Faults, HookPlan, PodPlan, SimulationPlan
 from ebbtide.replay.sim.simulate import Machine
 from ebbtide.replay.whatif.record import Changes, RecordedShutdown, read_recorded_shutdown
-from ebbtide.replay.whatif.whatif_run import (
-    Comparison,
-    Interval,
-    Outline,
-    PodSide,
-    run_again,
-)
+from ebbtide.replay.whatif.whatif_run import Comparison, Interval, Outline, PodSide, run_again
 from tests import journals
 from tests.replay.sim.nights import first_shutdown
 

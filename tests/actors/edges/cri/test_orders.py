@@ -27,12 +27,7 @@ from ebbtide.actors.edges.cri.cri_client import (
     method_of,
 )
 from ebbtide.actors.edges.cri.cri_pods import ContainerEntry, InventoryContainer, PodEntry, PodTable
-from ebbtide.actors.edges.cri.cri_runtime import (
-    NOT_CONFIRMED,
-    WHETHER_IT_RAN,
-    ContainerEnds,
-    ContainerOrders,
-)
+from ebbtide.actors.edges.cri.cri_runtime import NOT_CONFIRMED, WHETHER_IT_RAN, ContainerEnds, ContainerOrders
 from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.linux.processes import ExitStatus
 from ebbtide.actors.edges.pod_spec import ContainerSpec, ExecAction, HttpGetAction
@@ -139,10 +134,7 @@ async def test_a_process_here_gets_its_images_signal(
         (Runtime(seconds=0.5), Ending()),
         (Runtime(seconds=30), Ending("timed-out", f"{NOT_CONFIRMED}: no answer in 2 s")),
         (Runtime(RuntimeRefused("no"), seconds=0.5), Ending("failed", "no")),
-        (
-            Runtime(Lost("Socket closed"), seconds=0.5),
-            Ending("timed-out", f"{NOT_CONFIRMED}: Socket closed"),
-        ),
+        (Runtime(Lost("Socket closed"), seconds=0.5), Ending("timed-out", f"{NOT_CONFIRMED}: Socket closed")),
         (Runtime(hangs=True), Ending("timed-out", f"{NOT_CONFIRMED}: no answer in 2 s")),
     ],
     ids=["ended", "goes on", "refused", "lost", "hung"],

@@ -248,13 +248,7 @@ async def test_from_a_persons_word_to_the_end(api_bed: Bed, rights: Path, tmp_pa
             await tainted(kubelet, 2)
             for kind, name, uid, reason, said in (
                 ("Node", "declared", "declared", "OutOfService", "out of service, proved by declared ann"),
-                (
-                    "Pod",
-                    "stays",
-                    made["metadata"]["uid"],
-                    "NodeOutage",
-                    "Its node is down: ",
-                ),
+                ("Pod", "stays", made["metadata"]["uid"], "NodeOutage", "Its node is down: "),
             ):
                 # As `kubectl describe` asks.
                 about = {"kind": kind, "name": name, "uid": uid}

@@ -227,8 +227,7 @@ async def test_an_environment_is_what_the_manifest_says_and_no_more(
     """The manifest's variables and a few harmless ones; never the daemon's secrets."""
     monkeypatch.setenv("DAEMON_TOKEN", "secret")
     spec = shell(
-        f"env > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/env; exec sleep 1000",
-        env={"COLOUR": "blue"},
+        f"env > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/env; exec sleep 1000", env={"COLOUR": "blue"}
     )
     async with bed_of(tmp_path, pod_of("p", spec)) as bed:
         text = await bed.shows("env")

@@ -139,8 +139,9 @@ def test_what_a_kubelet_writes_about_itself_is_bounded() -> None:
     assert found.declared is not None
     assert found.declared.problem
     assert len(msgspec.json.encode(found)) < 4096
-    # Each renewal of such a lease would be an outage.
-    assert project_lease(msgspec.convert({"spec": {"leaseDurationSeconds": 1}}, ApiLease)).seconds == 4
+    # Each renewal of such a lease would be an outage; a person waits for a long one.
+    leases = (msgspec.convert({"spec": {"leaseDurationSeconds": each}}, ApiLease) for each in (1, 2**31 - 1))
+    assert [project_lease(each).seconds for each in leases] == [4, 3600]
 
 
 # --- telling --------------------------------------------------------------------------------------

@@ -117,17 +117,7 @@ async def test_a_request_is_what_redfish_asks_for(server: Server) -> None:
 # --- which machine it is -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "uuid",
-    [
-        None,
-        "",
-        "theirs",
-        OURS.replace("-", ""),
-        f"{{{OURS}}}",
-        f"{OURS}\n",
-    ],
-)
+@pytest.mark.parametrize("uuid", [None, "", "theirs", OURS.replace("-", ""), f"{{{OURS}}}", f"{OURS}\n"])
 async def test_what_is_no_uuid_names_no_machine(server: Server, uuid: object) -> None:
     assert await read(server, system("Off", uuid)) == Said("off")
 
