@@ -55,7 +55,7 @@ LAST_EPISODE_BY_PHASE: dict[EpisodePhase, LastEpisode] = {
 }
 
 
-#: The wait for pods has a bound.
+#: In these phases the wait for pods has a bound.
 WAITING: tuple[EpisodePhase, ...] = ("listing", "waves", "draining", "cancelling")
 
 
@@ -89,14 +89,14 @@ class EpisodeState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     plans: int = 0
     #: Pods of a cancelled shutdown that still go down: UID to wave.
     carried: BoundedDict[kinds.Uid, int] = {}
-    #: After a cancel.
+    #: After a cancel: `PodsEnded` is recorded.
     given_up: bool = False
     #: The metric ``sleep_action_terminated_early_total`` (KEP-3960), over all shutdowns.
     sleeps_terminated_early: int = 0
     means: TerminationMode = ""
     handed_over: bool = False
     taints: bool = True
-    #: At the signal.
+    #: It worked at the signal.
     kubelet: bool = False
     #: The last priority range is one wave.
     together: bool = False
@@ -396,7 +396,7 @@ def _joined(state: EpisodeState, event: f.PodJoined, now: int) -> Result:
             return state, ()
         if now > state.kill_by_ns - FLOOR_NS:  # there is no time to tell it
             return _joined_too_late(state, event, now)
-        # For new keys.
+        # Its orders get new keys.
         pods = {known: pod for known, pod in state.pods.items() if known != uid}
         state = replace(state, pods=pods, plans=state.plans + 1)
     # A listing may be open.

@@ -46,7 +46,7 @@ class PodState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     delete_key: str = ""
     #: The API server did not take the delete, so no hook has run.
     refused: bool = False
-    #: So the object goes.
+    #: The API server took the delete.
     deleted: bool = False
     #: The shutdown was cancelled after the stop began.
     withdrawn: bool = False

@@ -56,6 +56,7 @@ class KubeletState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     # This shutdown.
     means: TerminationMode = ""
     handed_over: bool = False
+    #: By Ebbtide.
     stopped: bool = False
     stops: int = 0
     #: On record: it returned after the last stop.

@@ -75,7 +75,7 @@ class NodeStatusState(CertificateState, frozen=True, kw_only=True, omit_defaults
     deliveries: BoundedDict[kinds.Key, tuple[PodStatus, ...]] = {}
     #: UIDs whose due status is not confirmed.
     missing: tuple[kinds.Uid, ...] = ()
-    #: The wait for the last statuses: from, until at the latest.
+    #: When the wait for the last statuses began, and when it ends at the latest.
     flush_since_ns: int = 0
     flush_by_ns: int = NEVER_NS
     #: The trace goes to another server, and may take longer than the statuses.
@@ -328,7 +328,7 @@ def _pod_ended(state: NodeStatusState, event: d.PodEnded, now: int) -> Result:
 
 def _with_status(state: NodeStatusState, event: d.PodEnded) -> NodeStatusState:
     """A pod that comes back here, or may still run, gets no final status."""
-    # The kubelet, too, calls a pod that is gone Failed.
+    # The kubelet, too, reports a pod that is gone as Failed.
     if event.outcome in WITHOUT_STATUS and not event.gone:
         return state
     if state.node and (event.unseen or not state.in_episode):
@@ -454,7 +454,7 @@ def _flush(state: NodeStatusState, decisions: Sequence[Event], now: int) -> Resu
 
 
 def _settle(state: NodeStatusState, decisions: Sequence[Event]) -> Result:
-    # They may still arrive, but perhaps no daemon will see it.
+    # These may still arrive, but perhaps no daemon will see it.
     open_uids = (uid for statuses in state.deliveries.values() for uid, *_ in statuses)
     missing = tuple(dict.fromkeys((*state.missing, *open_uids)))
     return replace(state, flush_by_ns=NEVER_NS), [*decisions, d.StatusesSettled(missing=missing)]

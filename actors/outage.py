@@ -261,7 +261,7 @@ class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     #: also in the next outage.
     switched: int = 0
     switch_ns: int = 0
-    #: On record: it is not switched off any more (in a dry run: it would be).
+    #: On record that it is not switched off any more, or in a dry run that it would be.
     gave_up: bool = False
     #: The order to switch off is withdrawn unless it has begun.
     withdrawn: bool = False
@@ -283,9 +283,9 @@ KEPT_FIELDS = (
 
 #: Without an outage, or with the node back, a renewed lease has no effect.
 WELL = ("quiet", "quarantined", "untainting", "following", "gone")
-#: In these a taint has a place, until the work is elsewhere.
+#: In these phases a taint has a place, until the work is elsewhere.
 PLACED = ("recovering", "quarantined", "gone", "aside")
-#: In these the taint is, or may be, ours.
+#: In these phases the taint is, or may be, ours.
 TAINTED = ("recovering", "out", "quarantined", "untainting")
 
 

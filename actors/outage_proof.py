@@ -48,7 +48,7 @@ READ_PAUSE_NS = 5 * NS_PER_SECOND
 #: Later pauses, by the number of readings: two minutes, in which the node becomes NotReady, then an hour.
 #: A reading costs three records, and a node may stay away for weeks.
 LATER_PAUSES_NS = ((24, 30 * NS_PER_SECOND), (144, 300 * NS_PER_SECOND))
-#: A forced restart shows Off for a moment.
+#: A forced restart shows Off for a moment, so one reading is no proof.
 TWICE: tuple[o.Source, ...] = ("redfish", "ipmi")
 #: The machine may have run between two answers that are further apart. IPMI's take a minute.
 ROW_NS = 120 * NS_PER_SECOND

@@ -20,10 +20,10 @@ from ebbtide.events.base import NS_PER_SECOND, URGENT, Barrier, Fact, Order, Rec
 from ebbtide.events.decisions import CancelOrder, Leave
 from ebbtide.events.facts import ClockStepped, DurabilityLate, EffectPanicked, OrderEnded, Tick
 
-# Lanes, so that logind and people never wait behind an inventory. A full lane makes its edges wait. Outcomes
-# have no limit: there is at most one for each order.
+# Logind and people have their own lane, so they never wait behind an inventory. A full lane makes its edges
+# wait. Outcomes have no limit: there is at most one for each order.
 
-#: In one lane, before its edges wait. A flood of forged signals fills only its lane.
+#: Groups in one lane before its edges wait. A flood of forged signals fills only its lane.
 QUEUE_GROUPS_MAX = 1024
 
 FactGroup = tuple[Fact, ...]

@@ -383,7 +383,7 @@ class System:
         ]
 
     def trace(self, fact: Event, mono_ns: int) -> list[BareRecord]:
-        """The same without envelopes."""
+        """As `step`, without envelopes."""
         first, actors = self.next_seq, self.actors
         starts = type(fact) is actors.start
         if type(fact) is facts.OrderEnded:
