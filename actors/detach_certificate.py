@@ -110,7 +110,6 @@ def _planned_again(state: CertificateState, event: d.PodPlanned, now: int) -> Re
 
 
 def _taken_back(state: CertificateState, uid: str) -> CertificateState:
-    """Its recorded end is not true any more."""
     if uid not in state.running:
         return replace(state, ended=max(0, state.ended - 1))
     return replace(

@@ -169,7 +169,7 @@ def _idle(state: FallbackState) -> FallbackState:
 
 
 def _open(state: FallbackState, event: d.ActorFailed, now: int) -> Result:
-    """The fallback knows no periods: its budget is the whole grant."""
+    """Without periods the budget is the whole grant."""
     signal = state.detected
     if signal is None or event.actor != "EpisodeActor":
         return state, ()

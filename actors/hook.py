@@ -937,7 +937,6 @@ def _with_unknown(state: PodState, pod: Pod) -> PodState:
 
 
 def _started_again(down: ContainerState, pod: Pod, since_ns: int) -> ContainerState | None:
-    """None: it was not started again."""
     spec = next((each for each in pod.containers if each.name == down.spec.name), None)
     if down.phase != "exited" or spec is None or not spec.running:
         return None
@@ -1021,7 +1020,6 @@ def _order_ended(state: PodState, event: f.OrderEnded, now: int) -> Result:
     key = parse_order_key(event.key)
     if key.what == "delete":
         return _delete_ended(state, event, now)
-    # The outcomes of autopsies and cancels do not matter.
     answer = ORDER_ENDED_BY_KIND.get(key.what)
     if answer is None:
         return state, ()
@@ -1055,7 +1053,6 @@ def _autopsy_taken(state: PodState, event: f.AutopsyTaken, now: int) -> Result:
 
 
 def _is_named(state: PodState, event: f.HurryRequested) -> bool:
-    """A kubelet that ends its pods by itself is not hurried."""
     pod = state.pod
     named = pod is not None and event.pod in (pod.uid, pod.name, pod.label)
     return named and state.means != "observe"

@@ -229,7 +229,6 @@ def _kubelet_read_api(state: KubeletState, event: f.KubeletRead, now: int) -> Re
 
 
 def _kubelet_read_ours(state: KubeletState, event: f.KubeletRead, now: int) -> Result:
-    """A kubelet that returns would start the pods again."""
     state, _ = _kubelet_read(state, event, now)
     if not event.active or state.stop_key:
         return state, ()
@@ -275,7 +274,6 @@ def _began(state: KubeletState, event: d.ShutdownBegan, now: int) -> Result:
 
 
 def _fallback_engaged_early(state: KubeletState, event: d.FallbackEngaged, now: int) -> Result:
-    """This actor failed before it chose the mode."""
     if state.mode == "observe":
         return replace(state, means="observe"), [d.MeansChosen(means="observe", reason=event.reason)]
     state, order = _order_stop(replace(state, means="cri"))

@@ -298,7 +298,6 @@ def _order_ended_while_off(state: LogindState, event: facts.OrderEnded, now: int
 
 
 def _order_ended(state: LogindState, event: facts.OrderEnded, now: int) -> Result:
-    """A release, ours or the fallback's."""
     if parse_order_key(event.key).what != "release":
         return state, ()
     if event.key == state.release_key:

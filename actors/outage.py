@@ -484,7 +484,6 @@ def _not_proved(state: OutageState) -> str:
 
 
 def _consider(state: OutageState, now: int) -> Result:
-    """In any phase before the taint."""
     state = replace(state, phase="suspected", key="", wake_ns=NEVER_NS, place_ns=NEVER_NS)
     if state.removed:
         # Until the taint is set again the outage stays there. After a reboot a tick may end it at once.
@@ -772,7 +771,7 @@ def _declared_again(state: OutageState, event: o.ProofAccepted, now: int) -> Res
 
 
 def _reconsider(state: OutageState) -> Result:
-    """The ProofActor rests, so first ask whether a source contradicts."""
+    """First ask whether a source contradicts: the ProofActor rests."""
     return _ordered(state, "sources", o.ReadSources, node=state.node)
 
 
@@ -947,7 +946,6 @@ def _detached(state: OutageState, event: o.Detached, now: int) -> Result:
 
 
 def _actor_failed(state: OutageState, event: d.ActorFailed, now: int) -> Result:
-    """Do not wait for the pod or volume."""
     if event.actor not in (STUCK_POD.name, DETACH.name):
         return state, ()
     return _recovered(replace(state, unknown=(*state.unknown, event.subject)))
@@ -1135,7 +1133,6 @@ def _is_off(state: OutageState) -> bool:
 
 
 def _follow(state: OutageState, now: int) -> Result:
-    """Wait for the node and for what hangs, or begin another outage."""
     state, returned = _returned(state)
     spoken = state.returned or state.boot_id != state.off_boot
     # Another boot that is not Ready is starting; one that is Unknown is not.

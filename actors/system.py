@@ -425,7 +425,7 @@ class System:
             entries = [(cause, actor, event, episode or first) for cause, actor, event, episode in entries]
             entries[0] = (0, EDGE, fact, first)
         if starts:
-            # Another boot has another clock.
+            # Only in an episode that goes on: another boot has another clock.
             limit_ns = actors.look_until_ns(lambda kind: self.slots[(kind.name, "")].state)
             self._look_until_ns = min(mono_ns + LOOK_NS, limit_ns) if self.episode else 0
         self.next_seq = first + len(entries)
@@ -437,7 +437,6 @@ class System:
         return entries
 
     def _digest(self, first: int, entries: list[BareRecord]) -> None:
-        """A plan needs no digest: its records show its result."""
         at, self._digest_at = self._digest_at, 0
         if at:
             _, _, end, episode = entries[at]
