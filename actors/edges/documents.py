@@ -11,7 +11,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -297,9 +297,23 @@ class _YamlBuilder:
     def add_documents(self, text: str, found: list[Node]) -> None:
         if text.startswith("%") + sum(text.count(f"{end}%") for end in _LINE_ENDS) > DIRECTIVES_MAX:
             raise Unsupported(f"more than {DIRECTIVES_MAX} lines begin with %: leave the directives out", 0)
+        self._stack, self._anchors, self._root = [], {}, None
+        handlers: dict[type, Callable[[Any], None]] = {
+            yaml.AliasEvent: self._alias,
+            yaml.ScalarEvent: self._scalar,
+            yaml.MappingStartEvent: lambda event: self._begin(event, True),
+            yaml.SequenceStartEvent: lambda event: self._begin(event, False),
+            yaml.MappingEndEvent: self._end,
+            yaml.SequenceEndEvent: self._end,
+        }
         try:
-            for document in self._documents(text):
-                found += [document] if document.value is not None else []
+            for event in yaml.parse(text, Loader=_LOADER):
+                if type(event) is yaml.DocumentEndEvent:
+                    if self._root is not None and self._root.value is not None:
+                        found.append(self._root)
+                    self._anchors, self._root = {}, None
+                elif handler := handlers.get(type(event)):
+                    handler(event)
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             # The parser counts the end of a text as one line more.
@@ -316,23 +330,6 @@ class _YamlBuilder:
         except yaml.reader.ReaderError as error:
             line = self.line_of(text.encode()[: error.position].count(b"\n"))
             raise DocumentError(f"not text: {error.reason}: save it as UTF-8", line) from error
-
-    def _documents(self, text: str) -> Iterator[Node]:
-        self._stack, self._anchors, self._root = [], {}, None
-        handlers: dict[type, Callable[[Any], None]] = {
-            yaml.AliasEvent: self._alias,
-            yaml.ScalarEvent: self._scalar,
-            yaml.MappingStartEvent: lambda event: self._begin(event, True),
-            yaml.SequenceStartEvent: lambda event: self._begin(event, False),
-            yaml.MappingEndEvent: self._end,
-            yaml.SequenceEndEvent: self._end,
-        }
-        for event in yaml.parse(text, Loader=_LOADER):
-            if type(event) is yaml.DocumentEndEvent:
-                yield self._root or Node(None)
-                self._anchors, self._root = {}, None
-            elif handler := handlers.get(type(event)):
-                handler(event)
 
     def _alias(self, event: Any) -> None:
         # The shared tree counts each time: ten lines of nested aliases could mean a billion nodes.

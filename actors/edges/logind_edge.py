@@ -260,8 +260,8 @@ class LogindEdge(Edge):
             d.Arm: self._arm,
             d.Disarm: self._give_back,
             d.ReleaseLock: self._give_back,
-            d.WriteDropIn: self._write_drop_in,
-            d.RemoveDropIn: self._remove_drop_in,
+            d.WriteDropIn: self._change_drop_in,
+            d.RemoveDropIn: self._change_drop_in,
         }
 
     @property
@@ -332,22 +332,19 @@ class LogindEdge(Edge):
         reason = await self._lock.give_back()
         return Ending("failed", reason) if reason else Ending()
 
-    async def _write_drop_in(self, order: d.WriteDropIn, outlet: Outlet) -> Ending:
-        needed_ns = order.seconds * NS_PER_SECOND
-        change = partial(self._files.write, order.seconds)
-        return await self._change_drop_in(change, lambda grant_ns: grant_ns >= needed_ns, outlet)
-
-    async def _remove_drop_in(self, order: d.RemoveDropIn, outlet: Outlet) -> Ending:
-        return await self._change_drop_in(
-            self._files.remove, lambda grant_ns: grant_ns == self._files.effective_ns(), outlet
-        )
-
-    async def _change_drop_in(
-        self, change: Callable[[], object], reached: Callable[[int], bool], outlet: Outlet
-    ) -> Ending:
+    async def _change_drop_in(self, order: d.WriteDropIn | d.RemoveDropIn, outlet: Outlet) -> Ending:
         """Done when logind shows the limit. logind 252 has no reload command: it reads its files again some
         milliseconds after SIGHUP. In a shutdown its timer would not change: the files stay.
         """
+        change: Callable[[], object] = self._files.remove
+        if isinstance(order, d.WriteDropIn):
+            change = partial(self._files.write, order.seconds)
+
+        def reached(grant_ns: int) -> bool:
+            if isinstance(order, d.WriteDropIn):
+                return grant_ns >= order.seconds * NS_PER_SECOND
+            return grant_ns == self._files.effective_ns()
+
         try:
             bus = await self._link.bus()
             if await reader.read_preparing(bus):

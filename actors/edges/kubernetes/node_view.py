@@ -443,7 +443,14 @@ class ClusterView:
             observed.cloud_off_at = trio.current_time()
             observed.cloud_marks = observed.lease.mark, node.status_mark
         self._tell(name, observed)
-        self._tell_claimants(before, node)
+        # A change also changes the claims of Nodes that name the same machine.
+        old, new = _names_of(before), _names_of(node)
+        self._named.subtract(old)
+        self._named.update(new)
+        shared = {each for each in old ^ new if self._named[each] > (each in new)}
+        for other in self._observed.values() if shared else ():
+            if not shared.isdisjoint(_names_of(other.node)):
+                other.change()
 
     def _take_lease(self, name: str, before: LeaseView | None, lease: LeaseView | None) -> None:
         observed = self.of(name)
@@ -455,16 +462,6 @@ class ClusterView:
                 observed.cloud_marks = lease.mark, observed.cloud_marks[1]
         observed.lease = lease
         self._tell(name, observed)
-
-    def _tell_claimants(self, before: NodeView | None, node: NodeView | None) -> None:
-        """A Node's change changes the claims of Nodes that name the same machine."""
-        old, new = _names_of(before), _names_of(node)
-        self._named.subtract(old)
-        self._named.update(new)
-        shared = {each for each in old ^ new if self._named[each] > (each in new)}
-        for other in self._observed.values() if shared else ():
-            if not shared.isdisjoint(_names_of(other.node)):
-                other.change()
 
     def others_named(self, node: NodeView, machine: str) -> list[NodeView]:
         """Other Nodes that name this machine."""

@@ -790,7 +790,17 @@ class WorkEdge(Edge):
     async def run(self, outlet: Outlet) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._read_owners, outlet)
-            await self._report_changes(outlet)
+            try:
+                while True:
+                    now = trio.current_time()
+                    silent_at = (self._heard_at(uid) + ATTACHER_SECONDS for uid in self._unheard)
+                    with trio.move_on_at(min((at for at in silent_at if at > now), default=math.inf)):
+                        await self._changes.news.wait()
+                    async with self._telling:
+                        if facts := self._look():
+                            await outlet.put(*facts)
+            finally:
+                self._view.forget(self._changes)
 
     async def _read_owners(self, outlet: Outlet) -> None:
         """Owners of missing pods: scaling down, or a Job's failure, shows in no pod."""
@@ -800,38 +810,20 @@ class WorkEdge(Edge):
             wanted = [owner for owner, pod in self._owned.items() if owner in gone and owner_path(pod)]
             wanted.sort(key=lambda owner: self._owners.get(owner, (-math.inf, None))[0])
             for owner in wanted[:OWNERS_MAX]:
-                before = self._owners.get(owner, (0.0, None))[1]
-                read = await self._read_owner(self._caller, self._owned[owner])
+                before, pod = self._owners.get(owner, (0.0, None))[1], self._owned[owner]
+                read: outage_events.OwnerRead | None = None
+                with suppress(Unanswered, ValueError, RecursionError):
+                    answer = await self._caller.call(
+                        "GET", owner_path(pod), seconds_max=bounds.now.api_try_seconds
+                    )
+                    if answer.ok or answer.code == HTTP_NOT_FOUND:
+                        read = read_owner(pod, _owner_decoder.decode(answer.body) if answer.ok else None)
                 async with self._telling:
                     if owner not in self._open.values():
                         continue
                     self._owners[owner] = trio.current_time(), read or before
                     if read is not None and read != before:
                         await outlet.put(read)
-
-    async def _read_owner(
-        self, caller: ApiCaller, pod: outage_events.LostPod
-    ) -> outage_events.OwnerRead | None:
-        """None: it cannot be read."""
-        with suppress(Unanswered, ValueError, RecursionError):
-            answer = await caller.call("GET", owner_path(pod), seconds_max=bounds.now.api_try_seconds)
-            if answer.ok or answer.code == HTTP_NOT_FOUND:
-                return read_owner(pod, _owner_decoder.decode(answer.body) if answer.ok else None)
-        return None
-
-    async def _report_changes(self, outlet: Outlet) -> None:
-        try:
-            while True:
-                now = trio.current_time()
-                silent_at = (self._heard_at(uid) + ATTACHER_SECONDS for uid in self._unheard)
-                with trio.move_on_at(min((at for at in silent_at if at > now), default=math.inf)):
-                    await self._changes.news.wait()
-                async with self._telling:
-                    facts = self._look()
-                    if facts:
-                        await outlet.put(*facts)
-        finally:
-            self._view.forget(self._changes)
 
     def _look(self) -> list[Fact]:
         pods, attachments = self._changes.take()

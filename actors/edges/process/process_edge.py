@@ -375,19 +375,19 @@ class ProcessEdge:
         if change.error:
             return [f.ManifestRejected(path=path, error=change.error)]
         self._leave(path, {pod.uid for pod, _ in change.pods})
-        return [fact for pod, spec in change.pods for fact in self._appear(PodEntry(pod, spec, path))]
-
-    def _appear(self, new: PodEntry) -> list[Fact]:
-        known = self._table.pods.get(new.pod.uid)
-        if known is not None and known.path not in ("", new.path):
-            error = f"pod {new.pod.label} stands in {known.path} too"
-            return [f.ManifestRejected(path=new.path, error=error)]
-        if known is not None and known.begun and (known.recovered or not known.over):
-            # It runs, or ended before this daemon began: do not start it.
-            known.path, known.recovered = new.path, False
-            return []
-        self._table.pods[new.pod.uid] = new
-        return [f.PodAppeared(pod=new.pod)]
+        facts: list[Fact] = []
+        for pod, spec in change.pods:
+            known = self._table.pods.get(pod.uid)
+            if known is not None and known.path not in ("", path):
+                error = f"pod {pod.label} stands in {known.path} too"
+                facts.append(f.ManifestRejected(path=path, error=error))
+            elif known is not None and known.begun and (known.recovered or not known.over):
+                # It runs, or ended before this daemon began: do not start it.
+                known.path, known.recovered = path, False
+            else:
+                self._table.pods[pod.uid] = PodEntry(pod, spec, path)
+                facts.append(f.PodAppeared(pod=pod))
+        return facts
 
     def _leave(self, path: str, keep: Set[str]) -> None:
         """``path`` names only the pods ``keep``."""
