@@ -1,41 +1,36 @@
 """Memory limits for reading journals that strangers may have made: an error names the journal.
 
 No process takes more than 256 MiB. A command has 50 before it reads, a worker of a fleet 110. They look
-themselves: a limit of the kernel would end a library without an error.
+before each read and each few rows.
 """
 
 from __future__ import annotations
 
 import resource
-import signal
-import threading
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
+from ebbtide.events.catalog import Source, StoredFile
 from ebbtide.events.units import size_text
 
 #: Beyond that. A shutdown of 2 000 pods needs 60 in a worker, and 20 in a command.
 WORKER_BYTES_MAX, READER_BYTES_MAX = 80 << 20, 128 << 20
 #: The rest of the 256 is for a piece, and for answers on their way.
 PROCESS_BYTES_MAX, ORDINARY_BYTES = 192 << 20, 16 << 20
-ITEMS_A_LOOK, LOOK_SECONDS = 4096, 0.02
+ITEMS_A_LOOK = 4096
+#: In /proc/self/statm: what RLIMIT_DATA limits.
+DATA_FIELD = 5
 T = TypeVar("T")
-#: What a command reads, and whether that took too much memory.
-reading, exceeded = "", False
-
-
-class Exceeded(BaseException):
-    """No MemoryError: an ``except Exception`` would take it, and a replay would report a failed actor."""
 
 
 def too_large_text(bytes_max: int) -> str:
     return f"reading it takes more than {size_text(bytes_max)} of memory, which no node's journal does"
 
 
-def _resident_bytes() -> int:
+def _resident_bytes(field: int = 1) -> int:
     with open("/proc/self/statm", "rb") as file:
-        return int(file.read().split()[1]) * resource.getpagesize()
+        return int(file.read().split()[field]) * resource.getpagesize()
 
 
 class MemoryWatch:
@@ -58,29 +53,40 @@ class MemoryWatch:
             yield item
 
 
-def watch_process() -> Callable[[], object]:
-    """From now on too much memory raises Exceeded once, anywhere in the main thread: a page or a table may
-    take more than its journal. Returns how to end this. Another thread gets no signal, and no watch.
-
-    Trio may wrap the error, so `guard` looks at ``exceeded``.
+@contextmanager
+def limited(reading: str) -> Iterator[None]:
+    """For pure Python, as a library may end without an error: a page has its record's texts several times.
+    Raises MemoryError.
     """
-    global exceeded
-    if threading.current_thread() is not threading.main_thread():
-        return lambda: None
-    exceeded = False
-    watch, end = MemoryWatch(READER_BYTES_MAX), partial(signal.setitimer, signal.ITIMER_PROF, 0.0)
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    room = max(PROCESS_BYTES_MAX - _resident_bytes(), ORDINARY_BYTES)
+    most = _resident_bytes(DATA_FIELD) + room
+    resource.setrlimit(resource.RLIMIT_DATA, (most if hard < 0 else min(most, hard), hard))
+    try:
+        yield
+    except MemoryError:
+        raise MemoryError(f"{reading}: {too_large_text(READER_BYTES_MAX)}") from None
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
-    def look(number: int, frame: object) -> None:
-        global exceeded
+
+class WatchedSource:
+    """Looks before each read. The error names the journal, also from a process of the pool."""
+
+    def __init__(self, source: Source) -> None:
+        self._source, self._memory = source, MemoryWatch(READER_BYTES_MAX)
+
+    @property
+    def location(self) -> str:
+        return self._source.location
+
+    def files(self) -> list[StoredFile]:
+        return self._source.files()
+
+    def read(self, name: str, offset: int, size: int) -> bytes:
+        """Raises MemoryError, OSError."""
         try:
-            watch.look()
+            self._memory.look()
         except MemoryError:
-            # The error's way out has as much memory.
-            end()
-            exceeded = True
-            raise Exceeded from None
-
-    signal.signal(signal.SIGPROF, look)
-    # Of the processor's time: an idle reader wakes for no look.
-    signal.setitimer(signal.ITIMER_PROF, LOOK_SECONDS, LOOK_SECONDS)
-    return end
+            raise MemoryError(f"{self.location}: {too_large_text(READER_BYTES_MAX)}") from None
+        return self._source.read(name, offset, size)

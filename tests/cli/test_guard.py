@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import resource
 import signal
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 from subprocess import PIPE
 
@@ -15,7 +15,6 @@ import trio
 
 from ebbtide import memory
 from ebbtide.cli.common.guard import CORRUPT, guarded
-from ebbtide.cli.common.reading import watch_memory
 from ebbtide.events import bounds
 from tests.cli.bed import Node, write
 from tests.commands import Ran, Run, ebbtide
@@ -182,29 +181,15 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
         assert shown.wait() == -signal.SIGPIPE
 
 
-@pytest.mark.parametrize("nursery", [False, True])
-def test_too_much_memory_is_no_error_of_a_journal(
-    nursery: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A replay takes an actor's Exception for a failed actor, and Trio puts errors into groups."""
-
-    def look(watch: memory.MemoryWatch) -> None:
-        raise MemoryError
-
-    async def signalled() -> None:
-        signal.raise_signal(signal.SIGPROF)
-
-    async def in_a_nursery() -> None:
-        async with trio.open_nursery() as opened:
-            opened.start_soon(signalled)
+def test_a_page_that_takes_too_much_memory(capsys: pytest.CaptureFixture[str]) -> None:
+    """The limit ends with the page."""
+    before = resource.getrlimit(resource.RLIMIT_DATA)
 
     @click.command()
     def greedy() -> None:
-        watch_memory("one.ebpack")
-        with suppress(Exception):
-            trio.run(in_a_nursery if nursery else signalled)
+        with memory.limited("one.ebpack"):
+            bytes(memory.PROCESS_BYTES_MAX)
 
-    monkeypatch.setattr(memory, "exceeded", False)
-    monkeypatch.setattr(memory.MemoryWatch, "look", look)
     assert guarded([], greedy) == CORRUPT
     assert "one.ebpack: reading it takes more than" in capsys.readouterr().err
+    assert resource.getrlimit(resource.RLIMIT_DATA) == before

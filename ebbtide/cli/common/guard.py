@@ -69,13 +69,8 @@ def guarded(arguments: Sequence[str], command: click.Command | None = None, name
         code = command.main(list(arguments), prog_name=name, standalone_mode=False)
     except (KeyboardInterrupt, click.Abort):
         return _die_of(signal.SIGINT)
-    except BaseException as error:
-        memory = sys.modules.get("ebbtide.memory")
-        # A process of the pool may have sent it.
-        too_much = memory is not None and (memory.exceeded or isinstance(error, memory.Exceeded))
-        cause = MemoryError() if too_much else error
-        if not isinstance(cause, Exception):
-            raise
+    except Exception as error:
+        cause = error
         while isinstance(cause, ExceptionGroup):
             cause = cause.exceptions[0]
         if isinstance(cause, ReaderGone):
@@ -131,9 +126,7 @@ def _line_and_code(error: Exception) -> tuple[str, int]:
         cure = "; use sudo, or name a path of your own" if isinstance(error, PermissionError) else ""
         return f"{where}{error.strerror or error}{cure}", WRONG
     if isinstance(error, MemoryError):
-        from ebbtide import memory
-
-        return f"{memory.reading}: {memory.too_large_text(memory.READER_BYTES_MAX)}", CORRUPT
+        return str(error) or "no memory is left", CORRUPT
     if code := code_of(error):
         return unreadable(error), code
     if isinstance(error, ModuleNotFoundError) and (extra := extra_of(error.name or "")):

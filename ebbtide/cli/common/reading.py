@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from ebbtide import memory
 from ebbtide.cli.common.guard import Refused, worst
 from ebbtide.cli.common.output import remark
 from ebbtide.cli.common.shared_options import SCHEME, is_stored
@@ -24,6 +23,7 @@ from ebbtide.events.reader import Batch, History, Scan
 from ebbtide.events.recovery import Verdict
 from ebbtide.events.segment import Link
 from ebbtide.events.units import span_s
+from ebbtide.memory import WatchedSource
 from ebbtide.options import JOURNAL_PATH
 
 if TYPE_CHECKING:
@@ -42,7 +42,6 @@ def sources_of(journals: Sequence[Path]) -> list[Source]:
     """The named directories, packed journals, or journals in the API server; else the configured directories.
     Raises Refused.
     """
-    watch_memory(", ".join(map(str, journals)) or "the journal")
     found: list[Source] = []
     context = click.get_current_context(silent=True)
     for path in journals or default_journals():
@@ -70,14 +69,7 @@ def sources_of(journals: Sequence[Path]) -> list[Source]:
         # Records are read up to the command's last line.
         if context is not None:
             context.call_on_close(packed.close)
-    return found
-
-
-def watch_memory(reading: str) -> None:
-    """Until the command's end. ``reading``: for the error."""
-    memory.reading = reading
-    if (context := click.get_current_context(silent=True)) is not None:
-        context.call_on_close(memory.watch_process())
+    return [WatchedSource(source) for source in found]
 
 
 def stored_source(place: Path) -> Source:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from ebbtide import memory
-from ebbtide.cli.common.guard import CORRUPT, Refused, worst
+from ebbtide.cli.common.guard import worst
 from ebbtide.cli.common.output import remark
 from ebbtide.cli.common.reading import JournalLocations, JournalPool, open_journal, usable_records
 from ebbtide.cli.common.saving import file_option, new_folder, refuse_existing, save
@@ -137,9 +136,4 @@ def tables_of(journals: Sequence[JournalLocations]) -> TablesOf:
                         yield table.name, list(table.rows(told))
                 codes.append(history.verdict.exit_code)
 
-    try:
-        return TablesOf(list(batched(rows())), said, worst(codes))
-    except (MemoryError, memory.Exceeded):
-        # Also from a process of the pool.
-        text = memory.too_large_text(memory.READER_BYTES_MAX)
-        raise Refused(f"{memory.reading}: {text}", CORRUPT) from None
+    return TablesOf(list(batched(rows())), said, worst(codes))

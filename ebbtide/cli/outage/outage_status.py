@@ -15,12 +15,10 @@ import click
 from msgspec import Struct
 from rich.console import RenderableType
 
-from ebbtide import memory
 from ebbtide.actors.edges.kubernetes.api_calls import for_each
 from ebbtide.actors.edges.kubernetes.config_maps import StoredJournal, list_journals, read_journals
 from ebbtide.cli.common.guard import DONE, NOT_SO, Refused, worst
 from ebbtide.cli.common.output import NarrowTable, outage_lines, pairs, remark, show, show_json
-from ebbtide.cli.common.reading import watch_memory
 from ebbtide.cli.common.shared_options import output_option
 from ebbtide.cli.outage.outage_common import (
     Cluster,
@@ -44,6 +42,7 @@ from ebbtide.events.record.outage_causes import outage_cause, outage_headline
 from ebbtide.events.record.outage_record import OPEN, Alarm, OutageRecord, Statement, Subject
 from ebbtide.events.recovery import Verdict
 from ebbtide.events.units import short_span
+from ebbtide.memory import WatchedSource
 
 
 class SubjectSummary(Struct, frozen=True, rename="camel"):
@@ -365,12 +364,10 @@ async def outages_of(cluster: Cluster, namespace: str, journals: list[StoredJour
     found: dict[str, tuple[list[OutageRecord], Verdict]] = {}
 
     def take(node_uid: str, source: Source) -> None:
-        memory.reading = source.location
-        history = History([source])
+        history = History([WatchedSource(source)])
         found[node_uid] = [*outage_records(history)], history.verdict
 
     wanted = {each.node_uid for each in journals}
-    watch_memory(f"namespace {namespace}")
     try:
         if wanted:
             await read_journals(cluster.caller, namespace, wanted, take)

@@ -13,6 +13,7 @@ from ebbtide.cli.common.shared_options import episode_verb
 from ebbtide.events.record.format import rfc3339
 from ebbtide.events.record.outage_record import OutageRecord
 from ebbtide.events.record.shutdown_record import ShutdownRecord
+from ebbtide.memory import limited
 from ebbtide.replay.report.outage_page import outage_report
 from ebbtide.replay.report.page import report
 from ebbtide.replay.timeline import Line, timeline
@@ -42,6 +43,7 @@ def report_command(episode: str, journals: tuple[Path, ...], output: Path | None
     shutdown, code = choose_record(journals, episode)
     lines = timeline(open_journal(journals).batches(), shutdown.first_seq)
     # Two readings keep neither the record nor the lines in memory.
-    page = PAGES[type(shutdown)](shutdown, lines, rfc3339(shutdown.started_wall_ns))
-    save(output, [page.encode()], readable=False, example="report.html")
+    with limited(", ".join(map(str, journals)) or "the journal"):
+        page = PAGES[type(shutdown)](shutdown, lines, rfc3339(shutdown.started_wall_ns)).encode()
+    save(output, [page], readable=False, example="report.html")
     return code
