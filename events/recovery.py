@@ -206,19 +206,18 @@ def findings_from_documents(documents: Any) -> tuple[Finding, ...]:
     # People can edit the file, and texts and verdict depend on it.
     if not isinstance(documents, list | tuple):
         raise ValueError("its findings are no list")
-    return tuple(map(_finding_from_document, documents))
-
-
-def _finding_from_document(document: Any) -> Finding:
-    try:
-        found = Finding(**document)
-        case = Case(**found.case)  # type: ignore[arg-type]
-        named = found.segment == "" or parse_segment_file_name(found.segment) is not None
-    except TypeError as error:
-        raise ValueError(f"no such finding: {error}") from error
-    numbers = all(type(each) is int and 0 <= each < NUMBERS_MAX for each in (found.offset, found.seq))
-    # Other values have no row.
-    known = all(value in allowed for value, allowed in zip(case, columns(), strict=True))
-    if not (named and numbers and known):
-        raise ValueError("no such finding: its place or its case is none")
-    return found._replace(case=case, reason=OF_ORIGINAL)
+    findings = []
+    for document in documents:
+        try:
+            found = Finding(**document)
+            case = Case(**found.case)  # type: ignore[arg-type]
+            named = found.segment == "" or parse_segment_file_name(found.segment) is not None
+        except TypeError as error:
+            raise ValueError(f"no such finding: {error}") from error
+        numbers = all(type(each) is int and 0 <= each < NUMBERS_MAX for each in (found.offset, found.seq))
+        # Other values have no row.
+        known = all(value in allowed for value, allowed in zip(case, columns(), strict=True))
+        if not (named and numbers and known):
+            raise ValueError("no such finding: its place or its case is none")
+        findings.append(found._replace(case=case, reason=OF_ORIGINAL))
+    return tuple(findings)

@@ -224,7 +224,15 @@ def _count(to: Meters, record: Record) -> None:
             if known is not None:
                 known.hook_cut |= event.result in ("timed-out", "cancelled") and not event.early
         case d.PodEnded() as event:
-            _end_pod(to, event)
+            ended = to.open_pods.setdefault(event.uid, OpenPod())
+            ended.outcome, ended.means, ended.elapsed_ns = event.outcome, event.means, event.elapsed_ns
+            # The first cause of a kill counts: its hook used the grace, its wave gave it less than it asks
+            # for, or its own grace was too short.
+            cause = "gone" if event.gone else CAUSES.get(event.outcome, "unknown")
+            if event.outcome == "killed" and ended.workload:
+                cause = "hook" if ended.hook_cut else "period" if ended.short else "grace"
+            place = f"{event.wave},{to.priorities.get(event.wave, '')}"
+            _count_last(to, ended, f"{place},{event.outcome},{cause}")
         case d.PodRejected() as event if event.uid not in to.open_pods:
             rejected = to.open_pods[event.uid] = OpenPod(outcome="rejected")
             _count_last(to, rejected, f",,rejected,{CAUSES['rejected']}")
@@ -256,17 +264,6 @@ def open_pod(pod: Pod) -> OpenPod:
         workload=f"{pod.namespace}/{workload_name(pod.name)}",
         hooks={each.name: each.hook.kind for each in pod.containers if each.hook is not None},
     )
-
-
-def _end_pod(to: Meters, event: d.PodEnded) -> None:
-    pod = to.open_pods.setdefault(event.uid, OpenPod())
-    pod.outcome, pod.means, pod.elapsed_ns = event.outcome, event.means, event.elapsed_ns
-    # The first cause of a kill counts: its hook used the grace, its wave gave it less than it asks for, or
-    # its own grace was too short.
-    cause = "gone" if event.gone else CAUSES.get(event.outcome, "unknown")
-    if event.outcome == "killed" and pod.workload:
-        cause = "hook" if pod.hook_cut else "period" if pod.short else "grace"
-    _count_last(to, pod, f"{event.wave},{to.priorities.get(event.wave, '')},{event.outcome},{cause}")
 
 
 def _count_last(to: Meters, pod: OpenPod | None, labels: str) -> None:

@@ -37,7 +37,16 @@ class GrpcExporter:
         zipped = destination.compression == "gzip"
         compression = grpc.Compression.Gzip if zipped else grpc.Compression.NoCompression
         if parts.scheme == "https":
-            credentials = grpc.ssl_channel_credentials(*_certificate_files(destination))
+            # The library takes any bytes and later reports the server as unavailable, so let tls_context name
+            # the fault.
+            otlp.tls_context(destination)
+            paths = (destination.certificate, destination.client_key, destination.client_certificate)
+            try:
+                files = [Path(path).read_bytes() if path else None for path in paths]
+            except OSError as error:
+                why = f"the certificate {error.filename} cannot be read: {error.strerror}"
+                raise BadDestination(why) from error
+            credentials = grpc.ssl_channel_credentials(*files)
             self._channel = grpc.secure_channel(target, credentials, OPTIONS, compression)
         else:
             self._channel = grpc.insecure_channel(target, OPTIONS, compression)
@@ -59,15 +68,3 @@ class GrpcExporter:
 
     def close(self) -> None:
         self._channel.close()
-
-
-def _certificate_files(destination: Destination) -> tuple[bytes | None, bytes | None, bytes | None]:
-    # The library takes any bytes and later reports the server as unavailable, so let tls_context name the
-    # fault.
-    otlp.tls_context(destination)
-    paths = (destination.certificate, destination.client_key, destination.client_certificate)
-    try:
-        roots, key, chain = (Path(path).read_bytes() if path else None for path in paths)
-    except OSError as error:
-        raise BadDestination(f"the certificate {error.filename} cannot be read: {error.strerror}") from error
-    return roots, key, chain

@@ -45,18 +45,10 @@ class CauseRow(NamedTuple):
     find: Callable[[shutdown_record.PodRecord], str | bool | None]
 
 
-def _stop_refusal(pod: shutdown_record.PodRecord) -> str | None:
-    return next((each.stop_refusal for each in pod.containers if each.stop_refused), None)
-
-
 def _delete_refusal(pod: shutdown_record.PodRecord) -> str | None:
     """A pod that was signalled after all had its time."""
     told = any(each.signalled_ns is not None for each in pod.containers)
     return pod.refused if pod.refused and not told else None
-
-
-def _kill_refusal(pod: shutdown_record.PodRecord) -> str | None:
-    return next((each.kill_refusal for each in pod.containers if each.kill_refusal), None)
 
 
 def ignored_stop(pod: shutdown_record.PodRecord) -> bool:
@@ -112,9 +104,19 @@ def _unknown(code: str, words: str) -> CauseRow:
 
 #: The first matching row counts: first a refused request, then the pod's behaviour, then too little time.
 CAUSES: tuple[CauseRow, ...] = (
-    CauseRow("stop-refused", BAD_FATES, "the stop signal was not sent", _stop_refusal),
+    CauseRow(
+        "stop-refused",
+        BAD_FATES,
+        "the stop signal was not sent",
+        lambda pod: next((each.stop_refusal for each in pod.containers if each.stop_refused), None),
+    ),
     CauseRow("delete-refused", BAD_FATES, "the API server did not take the delete", _delete_refusal),
-    CauseRow("kill-refused", _FAILED, "SIGKILL failed", _kill_refusal),
+    CauseRow(
+        "kill-refused",
+        _FAILED,
+        "SIGKILL failed",
+        lambda pod: next((each.kill_refusal for each in pod.containers if each.kill_refusal), None),
+    ),
     CauseRow("outlived-kill", _FAILED, "still there after SIGKILL", lambda pod: True),
     CauseRow("hurried", _KILLED, "a person asked not to wait for it", lambda pod: pod.hurried_ns is not None),
     CauseRow("killed-elsewhere", _KILLED, "SIGKILL from elsewhere", _killed_elsewhere),
@@ -521,14 +523,15 @@ def cause_tree(shutdown: shutdown_record.ShutdownRecord) -> tuple[RootCause, ...
     for found in (*fates, *_hooks(night, {each.pod: each.root for each in fates})):
         by_root.setdefault(found.root, {}).setdefault(found.code, []).append(found)
     # Notices that state a root come before consequences.
-    others = sorted(_others(shutdown), key=lambda found: found.code in _FOLLOWS)
-    for found in others:
-        explained = [code for code in ROOTS if any(each.root == code for each in fates)]
-        above = _FOLLOWS.get(found.code, (found.root,))
-        root = next(
-            (code for code in above or explained if code in by_root or code in night.failed), found.root
-        )
-        by_root.setdefault(root, {}).setdefault(found.code, []).append(found)
+    others = (each for each in shutdown.notices if each.code not in (*_FATE_NOTICES, *_HOOK_NOTICES))
+    explained = [code for code in ROOTS if any(each.root == code for each in fates)]
+    for notice in sorted(others, key=lambda each: each.code in _FOLLOWS):
+        own = _ROOT_BY_NOTICE.get(notice.code, notice.code)
+        above = _FOLLOWS.get(notice.code, (own,)) or explained
+        root = next((code for code in above if code in by_root or code in night.failed), own)
+        severity = _NOTICE_SEVERITIES.get(notice.code, "mixed")
+        found = _Found(root, notice.code, severity, notice.text, notice.text, notice=notice)
+        by_root.setdefault(root, {}).setdefault(notice.code, []).append(found)
     made = [_root(night, code, groups) for code, groups in by_root.items()]
     hurt = len(fates)
     return tuple(sorted(made, key=lambda root: _place(root, hurt)))
@@ -622,14 +625,6 @@ def _hooks(night: _Night, roots: dict[str, str]) -> Iterator[_Found]:
                 cut_by = night.root_of_cut_hook(pod) if code == _CUT_HOOK else ""
                 root = roots.get(pod.uid) or cut_by or code
                 yield _Found(root, code, "mixed", sentence, f"the preStop hook {how}", pod.uid)
-
-
-def _others(shutdown: shutdown_record.ShutdownRecord) -> Iterator[_Found]:
-    for notice in shutdown.notices:
-        if notice.code not in _FATE_NOTICES and notice.code not in _HOOK_NOTICES:
-            severity = _NOTICE_SEVERITIES.get(notice.code, "mixed")
-            root = _ROOT_BY_NOTICE.get(notice.code, notice.code)
-            yield _Found(root, notice.code, severity, notice.text, notice.text, notice=notice)
 
 
 # --- the headline ------------------------------------------------------------------------------

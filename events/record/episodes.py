@@ -110,8 +110,17 @@ def episodes(
             code = "" if found is None else found.code
             sign = SIGNS[outage_seal(record)]
             yield replace(episode, headline=outage_headline(record), cause=code, sign=sign)
-            if boots is not None and record.last_boot is not None:
-                boots.append(_boot_of_node(record))
+            boot = record.last_boot
+            if boots is not None and boot is not None:
+                ended = LastBootEnded(
+                    boot_id=boot.boot_id,
+                    ending=boot.ending,
+                    why=boot.why,
+                    wave=boot.wave,
+                    recorded=bool(boot.trace_id),
+                    alive_wall_ns=boot.alive_wall_ns,
+                )
+                boots.append(BootRecord(ended, record.id))
         return
     before = Beforehand()
     before.boots = before.boots if boots is None else boots
@@ -145,20 +154,6 @@ def _episode(record: EpisodeRecord, fold: EpisodeFold, pods: Mapping[str, int]) 
         outcome=record.outcome,
         pods=pods,
     )
-
-
-def _boot_of_node(outage: OutageRecord) -> BootRecord:
-    boot = outage.last_boot
-    assert boot is not None
-    ended = LastBootEnded(
-        boot_id=boot.boot_id,
-        ending=boot.ending,
-        why=boot.why,
-        wave=boot.wave,
-        recorded=bool(boot.trace_id),
-        alive_wall_ns=boot.alive_wall_ns,
-    )
-    return BootRecord(ended, outage.id)
 
 
 def headless_episode(history: History) -> int | None:

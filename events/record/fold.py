@@ -31,7 +31,7 @@ from ebbtide.events.record.causes import reason_text
 from ebbtide.events.record.shutdown_record import TALLIED_NOTICES, RecordPart, notice_text
 from ebbtide.events.segment import Header, Identity, Link
 from ebbtide.events.units import size_text, span
-from ebbtide.events.values import Container, Hook, Period, Pod
+from ebbtide.events.values import Hook, Period, Pod
 
 MethodT = TypeVar("MethodT", bound=Callable[..., None])
 PartT = TypeVar("PartT", bound=RecordPart)
@@ -216,8 +216,10 @@ class Beforehand:
                 self._take_checkpoint(mark)
 
     def _take_checkpoint(self, mark: base.Checkpoint) -> None:
-        states = {kept.actor: kept.state for kept in mark.actors if not kept.subject}
-        episode, status = (_plain_state(states.get(name)) for name in ("EpisodeActor", "NodeStatusActor"))
+        names = ("EpisodeActor", "NodeStatusActor")
+        mine = (each for each in mark.actors if each.actor in names and not each.subject)
+        states = {each.actor: plain_payload(bytes(each.state)) for each in mine}
+        episode, status = (state if isinstance(state := states.get(name), dict) else {} for name in names)
         given = ("periods", "requested_ns", "reserve_ns")
         known: dict[str, Any] = {name: episode[name] for name in given if name in episode}
         known["budget"] = "elastic" if episode.get("elastic") else "strict"
@@ -244,11 +246,6 @@ def process_record(event: f.DaemonStarted, seq: int, at_ns: int | None) -> shutd
     return shutdown_record.ProcessRecord(
         seq=seq, at_ns=at_ns, version=event.version, pid=event.pid, mode=event.mode, boot_id=event.boot_id
     )
-
-
-def _plain_state(state: msgspec.Raw | None) -> dict[str, Any]:
-    decoded = None if state is None else plain_payload(bytes(state))
-    return decoded if isinstance(decoded, dict) else {}
 
 
 PartName = Literal["runtime", "kubelet", "api-server"]
@@ -405,7 +402,15 @@ class ShutdownFold(EpisodeFold):
                 owner=spec.owner,
                 volumes=spec.volumes,
                 again=spec.uid in self.stopping,
-                containers=list(map(_container_record, spec.containers)),
+                containers=[
+                    shutdown_record.ContainerRecord(
+                        name=each.name,
+                        sidecar=each.sidecar,
+                        stop_signal=each.stop_signal,
+                        running=each.running,
+                    )
+                    for each in spec.containers
+                ],
             )
         return pod
 
@@ -1010,12 +1015,6 @@ def _add(parts: list[PartT], part: PartT) -> None:
     if len(parts) >= PARTS_MAX:
         raise BadPayload(f"more than {PARTS_MAX} of a pod: {type(part).__name__}")
     parts.append(part)
-
-
-def _container_record(spec: Container) -> shutdown_record.ContainerRecord:
-    return shutdown_record.ContainerRecord(
-        name=spec.name, sidecar=spec.sidecar, stop_signal=spec.stop_signal, running=spec.running
-    )
 
 
 #: Records of the closing step that belong to the closed shutdown.
