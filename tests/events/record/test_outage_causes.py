@@ -62,6 +62,7 @@ CASES: list[tuple[dict[str, Any], str]] = [
     (stage("out", "") | {"alarms": (alarm("power-off-given-up"), alarm("proof-wrong"))}, "proof-wrong"),
     ({"outcome": "recovered", "unrecovered": ("shop/web-0",)}, "unrecovered"),
     ({"outcome": "recovered"}, ""),
+    ({"outcome": "false-alarm", "unrecovered": ("shop/web-0",)}, ""),
 ]
 
 
