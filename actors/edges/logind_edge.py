@@ -82,9 +82,8 @@ FilteredSignal = ShutdownSignal | OwnerChanged | SignalRejected | None
 
 
 class SignalFilter:
-    """Accepts valid signals from the owner of logind's name, each once, in the bus's order.
-
-    Any local user may send us a signal. (The kubelet once crashed on a wrong body, kubernetes#97951.)
+    """Accepts valid signals from the owner of logind's name, each once. Any local user may send us a signal;
+    the kubelet once crashed on a wrong body (kubernetes#97951).
     """
 
     def __init__(self) -> None:

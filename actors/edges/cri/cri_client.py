@@ -287,9 +287,8 @@ async def exit_of_container(client: CriClient, container_id: str) -> ExitStatus 
 
 
 class RuntimeReach:
-    """Does the runtime answer? ``known`` is set at the first result; changes become facts.
-
-    A restart within a second is not reported. Missing lists show a hung runtime.
+    """Does the runtime answer? ``known`` is set at the first result. Changes become facts, but no restart
+    within a second. Missing lists show a hung runtime.
     """
 
     def __init__(self, client: CriClient, outlet: Outlet, tell: Tell) -> None:

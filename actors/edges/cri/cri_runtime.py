@@ -356,10 +356,8 @@ class Inventory:
 
 
 class ComingPods:
-    """Pods that a running kubelet may start at any time.
-
-    Mode api deletes them, or they start after all others have ended. Until such a pod runs, only the API
-    server shows its end.
+    """A running kubelet may start these pods at any time, so mode api deletes them. Until such a pod runs,
+    only the API server shows its end.
     """
 
     def __init__(self, table: PodTable, lookup: PodStore | None) -> None:

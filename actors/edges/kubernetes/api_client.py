@@ -2,9 +2,8 @@
 
 It runs on asyncio, in a loop by trio-asyncio; only this module knows either.
 
-It loads only settings and connection (`RESTClientObject`, on aiohttp) of the package `kubernetes`: all of it
-takes 47 MiB. Python imports a package's ``__init__`` first, so during the import empty modules replace the
-packages.
+Of the package `kubernetes` it loads only settings and connection: all of it takes 47 MiB. Python imports a
+package's ``__init__`` first, so empty modules replace the packages during the import.
 """
 
 from __future__ import annotations
@@ -519,6 +518,6 @@ def _without_query(path: str) -> str:
 
 
 def _retry_after(headers: Any) -> float:
-    """Seconds. A date, which the API server never sends, counts as 0."""
+    """The API server never sends a date: it counts as 0."""
     text = headers.get("Retry-After", "")
     return float(text) if text.isascii() and text.isdigit() else 0.0

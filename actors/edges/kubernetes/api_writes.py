@@ -1,7 +1,6 @@
-"""The Kubernetes edge once awake: the connection, and the writes to Pods and Events (`node_writes`: to the
-Node).
+"""The connection to the API server, and the writes to Pods and Events (`node_writes`: to the Node).
 
-Each writer is bounded and repeatable. Without an answer it returns a reason and does not raise.
+Each writer is bounded and repeatable. Without an answer it returns a reason.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ class Writes:
         folder: Path | None = None,
         link: JournalLink = no_link,
     ) -> None:
-        # One writer for the Node: announcement and certificate overtake each other by rule.
+        # One writer: announcement and certificate overtake each other.
         ours = NodeWriter(caller, node)
         on_node = NodeEffects(ours, context, tell, link)
         parts = api.WriteParts(caller, lookup, node, context)
@@ -594,13 +593,13 @@ LATE_BYTES_MAX = 1024 * 1024
 
 class _LateFile(msgspec.Struct, rename="camel"):
     version: int
-    #: By the runtime's UID, the version in which the API server had the pod.
+    #: Pods' versions by the runtime's UID.
     pods: dict[str, str] = {}
 
 
 class LateStatuses:
-    """The kubelet may start the pods again after a reboot, so a late status is only written to a pod that is
-    unchanged since. ``folder`` None: in memory only.
+    """The kubelet may start the pods again after a reboot: a late status needs an unchanged pod. ``folder``
+    None: in memory only.
     """
 
     def __init__(self, folder: Path | None, tell: Tell) -> None:

@@ -464,14 +464,11 @@ class ClusterView:
         self._tell(name, observed)
 
     def others_named(self, node: NodeView, machine: str) -> list[NodeView]:
-        """Other Nodes that name this machine."""
         found = self.there() if self._named[machine] > 1 else ()
         return [each for each in found if each.uid != node.uid and machine in _names_of(each)]
 
     def identity_of(self, node: NodeView) -> MachineClaims:
-        """What the cluster knows about the machine that this Node names. Another Node's UUID counts if it is
-        its first: a kubelet could name all machines in turn.
-        """
+        """Another Node's UUID counts if it is its first: a kubelet could name all machines in turn."""
         first, uuid = self.first_uuids, unswapped(node.system_uuid)
         same = self.others_named(node, uuid)
         firsts = [each.name for each in same if each.system_uuid in map(first.get, machine_keys(each))]

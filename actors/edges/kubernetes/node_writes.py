@@ -349,7 +349,6 @@ class NodeEffects:
         return Ending("failed", found) if found else Ending()
 
     async def publish_certificate(self, order: PublishCertificate, outlet: Outlet) -> Ending:
-        """A later certificate or a restore overtakes this one."""
         text = certificate_text(order, BOOT_ID_FILE.read_text().strip())
         patch = NodePatch(lambda node: certificate_patch(node, text))
         until = trio.current_time() + bounds.now.publish_seconds
@@ -363,7 +362,7 @@ class NodeEffects:
         return Ending("cancelled", "a later change of the Node replaces this one")
 
     async def publish_last_boot(self, order: PublishLastBoot, outlet: Outlet) -> Ending:
-        """Only a later one overtakes it. Without a ``boot_id`` it removes the annotation."""
+        """Without a ``boot_id`` it removes the annotation."""
         text = (
             last_boot_text(order, BOOT_ID_FILE.read_text().strip(), *self._link()) if order.boot_id else None
         )

@@ -94,7 +94,7 @@ def reap(pidfd: int) -> ExitStatus | None:
 
 
 async def reap_soon(pidfd: int) -> ExitStatus:
-    """For an ended process. The parent of another process's child gets a moment to wait for it."""
+    """For an ended process. Another process's child: its parent gets a moment to wait."""
     # After a hang-up the parent has waited: the descriptor's answer is final.
     poll = select.poll()
     poll.register(pidfd, 0)
