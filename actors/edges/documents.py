@@ -199,15 +199,15 @@ def read_file(path: str | os.PathLike[str], bytes_max: int) -> bytes:
 
 #: A file could have a hundred thousand.
 REPEATED_MAX = 20
-#: Takes a mistake for each repeated field (the last counts). None: such a text is refused.
+#: Takes a mistake for each repeated field (the last counts). None: refuse the text.
 Repeated: TypeAlias = "list[DocumentError] | None"
 
 
 def parse_text(
     text: str, nodes_max: int = NODES_MAX, repeated: Repeated = None, wrong: Repeated = None
 ) -> list[Node]:
-    """The documents that are not empty. ``wrong`` takes the mistakes of documents that are no YAML; None:
-    such a text is refused. Raises DocumentError.
+    """The documents that are not empty. ``wrong`` takes mistakes of documents that are no YAML; None: refuse
+    the text. Raises DocumentError.
     """
     # JSON is fast, but its reader does not count values, so a text with many goes to the other.
     if looks_like_json(text) and sum(map(text.count, ",[{")) < nodes_max:

@@ -71,7 +71,7 @@ HTTP_GONE, HTTP_TOO_MANY, HTTP_TIMED_OUT = 410, 429, 504
 #: Between two tries; doubles.
 AGAIN_SECONDS = 0.05
 AGAIN_SECONDS_MAX = 0.5
-#: So long before a call's end comes its last try, whatever pause the server asks for.
+#: The last try comes so long before a call's end, whatever pause the server asks for.
 LAST_TRY_SECONDS = 0.25
 #: In the journal.
 WHY_CHARACTERS_MAX = 200

@@ -362,8 +362,9 @@ class StatusRefused(Exception):
 
 
 class StatusDelivery:
-    """Without a kubelet and a final status a pod looks Running while its node is away (kubernetes#109531,
-    #110755). A pod that has started again must never get one. ``final``: API UIDs; their delivery has begun.
+    """Without a final status a pod looks Running while its node is away (kubernetes#109531,
+    kubernetes#110755). A pod that has started again must never get one. ``final``: API UIDs of pods whose
+    delivery has begun.
     """
 
     def __init__(self, parts: api.WriteParts, late: LateStatuses) -> None:

@@ -159,7 +159,7 @@ def chains_of(pieces: Iterable[Piece]) -> list[list[Piece]]:
 
 
 def chain_of(pieces: Iterable[Piece]) -> list[Piece]:
-    """The oldest chain. Of one second's, the one behind which others were removed, else the first."""
+    """The oldest chain. Within a second the one that retention has shortened, else the first."""
     return min(chains_of(pieces), key=lambda chain: (chain[0].modified_ns, -chain[-1].first), default=[])
 
 

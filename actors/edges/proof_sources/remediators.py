@@ -30,7 +30,7 @@ NODES_MAX = 5000
 
 #: Nodes share a list.
 LIST_EVERY_SECONDS = 1.0
-#: Each of a hundred nodes is then read every 25 s, and a proof counts for 60 s.
+#: A fifth of the controller's rate. Each of a hundred nodes is read every 25 s, and a proof counts for 60 s.
 MACHINES_PER_SECOND = 4
 #: A few nodes are then read at each reading.
 TURNS_AHEAD_SECONDS = 5.0
