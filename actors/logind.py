@@ -138,10 +138,14 @@ def _transitions() -> Transitions:
         Row(EVERY, Resumed, _resumed, "= arming releasing cancelled released",
             decides=(Arm, ReleaseLock, ShutdownWithdrawn, CancelOrder)),
         # --- the lock
-        Row("off retrying refused releasing", ConfigAdopted, _configured_unarmed,
+        Row("off retrying refused releasing", ConfigAdopted,
+            lambda state, event, now: (
+                _arm(replace(state, enabled=True, attempt=0)) if event.enabled else _switch_off(state)),
             "= off arming releasing disabled up cancelled",
             decides=(Arm, Disarm, Disarmed)),
-        Row("arming armed listening", ConfigAdopted, _configured_armed,
+        Row("arming armed listening", ConfigAdopted,
+            lambda state, event, now: (
+                (replace(state, enabled=True), ()) if event.enabled else _switch_off(state)),
             "= off disabled", decides=(Disarm, Disarmed)),
         Row("retrying refused", facts.Tick, lambda state, event, now: _arm(state), "arming releasing",
             decides=(Arm,)),
@@ -230,17 +234,8 @@ def _resumed(state: LogindState, event: Resumed, now: int) -> Result:
     return _withdrawn(state) if event.action in WITHDRAWN_ACTIONS else (state, ())
 
 
-def _configured_unarmed(state: LogindState, event: ConfigAdopted, now: int) -> Result:
-    state = replace(state, enabled=event.enabled)
-    return _arm(replace(state, attempt=0)) if event.enabled else _switch_off(state)
-
-
-def _configured_armed(state: LogindState, event: ConfigAdopted, now: int) -> Result:
-    state = replace(state, enabled=event.enabled)
-    return (state, ()) if event.enabled else _switch_off(state)
-
-
 def _switch_off(state: LogindState) -> Result:
+    state = replace(state, enabled=False)
     disarmed = Disarmed(reason="switched off by configuration")
     # No lock to give back, but status and metrics need the answer.
     if state.phase == "off" and not state.lock_held:

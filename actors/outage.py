@@ -1240,11 +1240,25 @@ class OutageFallbackState(State, frozen=True, kw_only=True, omit_defaults=True, 
     ordinal: int = 0
 
 
+def _engage(state: OutageFallbackState, event: d.ActorFailed, now: int) -> Result:
+    if event.actor != NAME or not state.open:
+        return state, ()
+    decisions: list[Event] = [o.OutageAbandoned(tainted=state.tainted)]
+    if state.write_key and not state.tainted:
+        key = order_key(FALLBACK_NAME, "cancel", "", state.ordinal)
+        decisions.insert(0, d.CancelOrder(key=key, target=state.write_key, waiting_only=True))
+        state = replace(state, ordinal=state.ordinal + 1)
+    return replace(state, phase="engaged", write_key="", wake_ns=now + state.reminder_ns), decisions
+
+
 # fmt: off
-def _fallback_transitions() -> Transitions:
-    return Transitions(
+OUTAGE_FALLBACK = ActorType(
+    FALLBACK_NAME, OutageFallbackState, Transitions(
         ("watching", "engaged"), attrgetter("phase"),
-        Row(EVERY, o.LeaderStarted, _watch_again, "watching"),
+        Row(EVERY, o.LeaderStarted,
+            lambda state, event, now: (replace(
+                state, phase="watching", write_key="", wake_ns=NEVER_NS,
+                reminder_ns=event.settings.reminder_seconds * NS_PER_SECOND), ()), "watching"),
         Row(EVERY, o.NodeRead, lambda state, event, now: (replace(state, tainted=event.taint == "ours"), ())),
         Row(EVERY, o.OutageBegan, takes(open=True)),
         *(Row(EVERY, each, lambda state, event, now: (replace(state, write_key=event.key), ()))
@@ -1260,26 +1274,7 @@ def _fallback_transitions() -> Transitions:
             decides=(o.OutageAbandoned,)),
         ignored("watching", f.Tick),
         ignored(EVERY, f.OrderEnded),
-    )
-# fmt: on
-
-
-def _engage(state: OutageFallbackState, event: d.ActorFailed, now: int) -> Result:
-    if event.actor != NAME or not state.open:
-        return state, ()
-    decisions: list[Event] = [o.OutageAbandoned(tainted=state.tainted)]
-    if state.write_key and not state.tainted:
-        key = order_key(FALLBACK_NAME, "cancel", "", state.ordinal)
-        decisions.insert(0, d.CancelOrder(key=key, target=state.write_key, waiting_only=True))
-        state = replace(state, ordinal=state.ordinal + 1)
-    return replace(state, phase="engaged", write_key="", wake_ns=now + state.reminder_ns), decisions
-
-
-def _watch_again(state: OutageFallbackState, event: o.LeaderStarted, now: int) -> Result:
-    reminder_ns = event.settings.reminder_seconds * NS_PER_SECOND
-    return replace(state, phase="watching", write_key="", reminder_ns=reminder_ns, wake_ns=NEVER_NS), ()
-
-
-OUTAGE_FALLBACK = ActorType(
-    FALLBACK_NAME, OutageFallbackState, _fallback_transitions(), lambda state: state.wake_ns
+    ),
+    deadline=lambda state: state.wake_ns,
 )
+# fmt: on

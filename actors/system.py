@@ -624,7 +624,6 @@ class Slot:
 
     @property
     def is_done(self) -> bool:
-        """It may be dropped at an episode's end."""
         return self.failed or self.kind.done(self.state)
 
 
@@ -680,10 +679,9 @@ def changed_digests(slots: Iterable[Slot], *, at_last: bool) -> dict[str, bytes]
     """
     found: dict[str, bytes] = {}
     for slot in slots:
-        state = slot.state
-        if state is not slot.noted and (at_last or slot.failed or slot.kind.done(state)):
-            found[slot.label] = state_digest(state, slot.noted)
-            slot.noted = state
+        if slot.state is not slot.noted and (at_last or slot.is_done):
+            found[slot.label] = state_digest(slot.state, slot.noted)
+            slot.noted = slot.state
     return found
 
 

@@ -79,17 +79,11 @@ class WaveState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     unmount_key: str = ""
 
 
-def _phase(state: WaveState) -> str:
-    if state.over:
-        return "ended"
-    return "new" if state.wave < 0 else "running"
-
-
 # fmt: off
 def _transitions() -> Transitions:
     return Transitions(
         ("new", "running", "ended"),
-        _phase,
+        lambda state: "ended" if state.over else "new" if state.wave < 0 else "running",
         # phases      event              handler                           leads to         decides
         Row("new",     d.WaveStarted,       _started,                        "running ended",
             (d.PodStopBegan, d.AwaitUnmounts, d.WaveEnded)),

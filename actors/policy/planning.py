@@ -47,12 +47,6 @@ class Plan(Value):
     warned_pods: tuple[str, ...] = ()
 
 
-def usable_budget_ns(periods: Sequence[Period], grant_ns: int | None) -> int:
-    """Counted from the signal; never negative."""
-    requested_ns = requested_seconds(periods) * NS_PER_SECOND
-    return requested_ns if grant_ns is None else max(0, min(grant_ns, requested_ns))
-
-
 def make_plan(
     periods: Sequence[Period],
     grant_ns: int | None,
@@ -67,7 +61,8 @@ def make_plan(
     """``periods``: `effective_periods`. Under ``elastic`` a wave may get more time, so ``budget`` changes
     warnings. ``sleep_action`` False: sleep hooks have no effect. ``now_ns``: for deletions.
     """
-    needed_ns = requested_seconds(periods) * NS_PER_SECOND + reserve_ns
+    requested_ns = requested_seconds(periods) * NS_PER_SECOND
+    needed_ns = requested_ns + reserve_ns
     times = shutdown_times(periods, now_ns, needed_ns if grant_ns is None else max(0, grant_ns), reserve_ns)
     kill_by_ns = last_kill_ns(times.deadline_ns, times.kill_by_ns, means)
     last_ns = kill_by_ns - now_ns
@@ -85,13 +80,12 @@ def make_plan(
         )
         for pod, planned in zip(members, wave.pods, strict=True)
     )
-    wanted_seconds = requested_seconds(periods)
-    usable_ns = usable_budget_ns(periods, grant_ns)
+    usable_ns = requested_ns if grant_ns is None else max(0, min(grant_ns, requested_ns))
     context = PlanContext(periods, waves, placed, grant_ns, reserve_ns, budget, sleep_action, means, last_ns)
     warned = explain_plan(context)
     return Plan(
         enabled=bool(periods),
-        requested_seconds=wanted_seconds,
+        requested_seconds=requested_seconds(periods),
         grant_seconds=None if grant_ns is None else max(0, grant_ns) // NS_PER_SECOND,
         budget_seconds=usable_ns // NS_PER_SECOND,
         budget_ns=usable_ns,
