@@ -640,7 +640,7 @@ async def _trim_journal(
     keep_from_seq: int | None,
     shipping: ShippingEdge | None = None,
 ) -> Sequence[str]:
-    """Only segments that are exported and shipped. Returns their names, also after an error or a deadline."""
+    """Removes only exported and shipped segments. Returns their names, also after an error or a deadline."""
     gone: list[str] = []
 
     def removed(name: str) -> None:

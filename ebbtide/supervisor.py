@@ -1,8 +1,8 @@
 """Holds the delay lock while the daemon restarts, without a service manager's store (a DaemonSet).
 
 logind shuts down once the last duplicate of the lock is closed: a daemon that crashes in mid-shutdown would
-lose its pods' time. ``ebbtide run --keep-lock`` becomes this program. It speaks the part of sd_notify(3) that
-`actors.edges.service_manager` uses.
+lose its pods' time. ``ebbtide run --keep-lock`` becomes this program. It supports the part of sd_notify(3)
+that `actors.edges.service_manager` uses.
 
 It runs as a file and imports no other module: its imports are resident twice on every node.
 """

@@ -1,7 +1,7 @@
 """One node's outage in the controller: its system, its journal and its edges.
 
-A `Follower` opens or begins the Node's journal and records its start; the actors decide the rest. It closes a
-journal at rest with a mark: the next leader need not open it.
+A `Follower` opens or begins the Node's journal and records its start; the actors decide the rest. It marks a
+journal at rest: the next leader need not open it.
 """
 
 from __future__ import annotations
@@ -39,15 +39,14 @@ from ebbtide.outage.first_uuids import FirstUuids
 from ebbtide.recover import Unreadable, begin_segment, beside
 from ebbtide.replay.replayer import Replayer
 
-#: A node is followed for so long after its trouble. A flapping node gets one journal instead of ten, and a
-#: node that is back states how its last boot ended: within 40 s, and 30 s more after a failed write.
+#: After its trouble. A flapping node gets one journal instead of ten, and a returned node states how its last
+#: boot ended: within 40 s, and 30 s more after a failed write.
 REST_SECONDS = 120.0
 LOOK_SECONDS = 1.0
 #: Of the journal. A week's outage takes a tenth of this; a kubelet that writes without an end takes it within
-#: a minute, and then most of a day for the rest.
+#: a minute, and most of a day for the rest.
 FLOOD_FILL = 0.25
-#: An outage with a false proof stays for so long, and all later ones: a kubelet can begin and end outages
-#: faster than a person reads.
+#: For a false proof and all later outages: a kubelet can begin and end outages faster than a person reads.
 ALARM_NS = 7 * 86_400 * NS_PER_SECOND
 FULL = f"the journal has more than {size_text(JOURNAL_BYTES_MAX)}"
 
@@ -66,9 +65,8 @@ class JournalLost(Exception):
 
 
 class Shared(NamedTuple):
-    """``writer``: this process's name in journals. ``settings``: by the node's name. ``edges``: all but the
-    Node's, made after the recovery. ``observers`` get each step and its follower. ``on_blocked`` gets the
-    blocked journals at each look.
+    """``writer``: this process's name in journals. ``edges``: all but the Node's, made after the recovery.
+    ``observers`` get each step and its follower. ``on_blocked`` gets the blocked journals at each look.
     """
 
     caller: ApiCaller
@@ -90,7 +88,7 @@ class Shared(NamedTuple):
 
 def in_trouble(view: ClusterView, node: str, uid: str) -> bool:
     """Unknown or silent, with our taint, or with a person's statement. A kubelet that reports not Ready and
-    renews its lease is alive, as a joining node's.
+    renews its lease is alive.
     """
     found = view.of(node).node
     if found is None or found.uid != uid:
@@ -110,7 +108,7 @@ class Recovered(NamedTuple):
 
 
 def recover_outages(sources: Sequence[Source], node_uid: str, fresh_id: bytes) -> Recovered:
-    """The state at the journal's end. Raises Unreadable, OSError."""
+    """Raises Unreadable, OSError."""
     history = History(sources, from_checkpoint=True, logics=(OUTAGE_LOGIC,))
     replayer, trace_id = Replayer(goes_on=True), ""
     alarms: list[tuple[int, int]] = []
@@ -139,7 +137,6 @@ class Follower:
     def __init__(self, shared: Shared, node: str, node_uid: str) -> None:
         self._shared, self.node, self.node_uid = shared, node, node_uid
         self._storage = ConfigMapStorage(shared.caller, shared.namespace, node_uid, shared.writer, node)
-        #: Reads and writes the Node.
         self.node_edge = NodeEdge(
             *(shared.caller, shared.view, node, node_uid, self._heeds_renewals),
             floods=lambda: self._storage.fill > FLOOD_FILL,
@@ -168,7 +165,7 @@ class Follower:
         self._shared.tell(level, f"{self.node}: {line}")
 
     def _heeds_renewals(self) -> bool:
-        """Does a decision depend on each renewal?"""
+        """Whether a decision depends on each renewal."""
         state = self.system.slots[OUTAGE.name, ""].state
         return not (isinstance(state, OutageState) and state.phase in WELL)
 
@@ -270,8 +267,6 @@ class Follower:
         self._lost = error
         self._ended.set()
 
-    # --- the journal as the sequencer sees it ----------------------------------------------------
-
     def append(self, records: Sequence[Record]) -> None:
         for record, chain_hash in zip(records, self._writer.append(records), strict=True):
             self._traces.learn(record, chain_hash)
@@ -296,7 +291,7 @@ class Follower:
             self._begin_segment()
 
     async def _keep_small(self, alarms: Sequence[tuple[int, int]]) -> None:
-        """Remove closed outages beyond the limits, and what an earlier leader left."""
+        """Removes closed outages beyond the limits, and leftovers of an earlier leader."""
         try:
             if await self._writer.wait_synced(self.system.next_seq - 1):
                 await self._storage.delete_excluded()
@@ -307,8 +302,6 @@ class Follower:
                 self._tell(NOTICE, f"removed the old segment {name}")
         except OSError as error:
             self._tell(WARNING, f"old segments stay: {error.strerror}")
-
-    # --- the end ---------------------------------------------------------------------------------
 
     async def _await_end(self, scope: trio.CancelScope) -> None:
         """A lost journal, the lead's end, or rest without an outage and trouble."""

@@ -1,5 +1,4 @@
-"""Shared by the fleet's verbs: options, the plan, node pools, and an engine's answers with progress on a
-terminal.
+"""Shared by the fleet's verbs: options, the plan, node pools, and an engine's answers.
 
 Load the fleet's packages only when a verb runs: a help can do without.
 """

@@ -261,7 +261,7 @@ async def _create(cluster: Cluster, look: Look, namespace: str) -> str:
         return str(error)
     said = status_text(answer.body)
     if NO_RIGHT in said:
-        # Ours, not the controller's.
+        # Our right is missing, not the controller's.
         look.unseen.append(said)
         return ""
     return "" if answer.ok else f"{answer.code} {said}".rstrip()

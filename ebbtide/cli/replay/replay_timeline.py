@@ -120,7 +120,7 @@ def timeline(
 
 
 def _show_root(journals: tuple[Path, ...], number: int, pod: str = "") -> None:
-    """None for an outage."""
+    """An outage has no root."""
     from ebbtide.cli.common.output import headline_text, show
     from ebbtide.events.record.causes import TIMELINE, cause_tree, root_cause
 
@@ -160,7 +160,7 @@ def _last_episode(journals: tuple[Path, ...]) -> Episode | None:
 def _follow(
     journals: tuple[Path, ...], transitions: Timeline, after: int, show: Callable[[Line], str]
 ) -> int:
-    """Without a chosen shutdown, of the first that begins after ``after``."""
+    """Follows the chosen shutdown, or the first that begins after ``after``."""
 
     def lines() -> Iterator[Iterable[Line]]:
         for batch in follow_journal(sources_of(journals)):

@@ -52,7 +52,7 @@ TIME, POD = 0, len(COLUMNS) - 1
 WORDS_WIDTH_MIN = 38
 #: ``namespace/web-7d9f…x2x4z`` is still recognisable.
 POD_WIDTH_MIN = 18
-#: Below this width the terminal breaks the lines, as long as in a pipe.
+#: Below this width lines are as long as in a pipe, and the terminal breaks them.
 SCREEN_WIDTH_MIN = 50
 
 
