@@ -209,7 +209,7 @@ def struct_cells(rows: Sequence[Any]) -> tuple[list[Heading], list[list[str]]]:
         for each in getattr(hints[name], "__metadata__", ())
         if isinstance(each, Heading) and any(getattr(row, name) is not None for row in rows)
     }
-    return [*columns.values()], [[_cell(getattr(row, name)) for name in columns] for row in rows]
+    return [*columns.values()], [[value_text(getattr(row, name)) for name in columns] for row in rows]
 
 
 def struct_table(rows: Sequence[Any]) -> NarrowTable:
@@ -223,7 +223,7 @@ def struct_table(rows: Sequence[Any]) -> NarrowTable:
     )
 
 
-def _cell(value: Any) -> str:
+def value_text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "-" if value is None else str(value)

@@ -8,7 +8,7 @@ import click
 from msgspec.structs import replace
 
 from ebbtide.cli.common.guard import worst
-from ebbtide.cli.common.output import remark, show, show_json, table
+from ebbtide.cli.common.output import remark, show, show_json, table, value_text
 from ebbtide.cli.common.selection import choose_shutdown, episode_heading
 from ebbtide.cli.common.shared_options import (
     EpisodeCommand,
@@ -85,8 +85,4 @@ DIFF_VERSION = 2
 
 
 def _value_text(value: Value, duration_ns: int | None) -> str:
-    if duration_ns is not None:
-        return span(duration_ns)
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return "-" if value is None else str(value)
+    return value_text(value) if duration_ns is None else span(duration_ns)
