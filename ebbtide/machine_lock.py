@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import socket
 import struct
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -32,11 +33,19 @@ LOOK_SECONDS = 1.0
 CREDENTIALS = struct.Struct("3i")
 COMMAND_CHARACTERS_MAX = 200
 
+#: linux/netlink.h, sock_diag.h and unix_diag.h: the names and users of all listening Unix sockets.
+NETLINK_SOCK_DIAG, SOCK_DIAG_BY_FAMILY, DUMP_REQUEST, TCP_LISTEN = 4, 20, 0x301, 10
+UNIX_DIAG_NAME, UNIX_DIAG_UID, SHOW_NAME_AND_UID = 0, 7, 0x41
+#: A request's size, an answer's without attributes, and the kernel's largest part.
+REQUEST_BYTES, DIAG_BYTES, ANSWER_BYTES_MAX = 40, 32, 65536
+LISTENERS = struct.pack(
+    *("=IHHIIBBHIIIII", REQUEST_BYTES, SOCK_DIAG_BY_FAMILY, DUMP_REQUEST, 0, 0, socket.AF_UNIX, 0, 0),
+    *(1 << TCP_LISTEN, 0, SHOW_NAME_AND_UID, 0, 0),
+)
+
 
 class Holder(NamedTuple):
-    """A process with the lock, or that waits for it. ``pid`` 0: in another namespace. ``command`` may be
-    empty.
-    """
+    """A process with the lock, or that waits for it. ``pid`` 0: unknown. ``command`` may be empty."""
 
     pid: int
     uid: int
@@ -101,26 +110,54 @@ def peer_of(connected: socket.socket) -> Holder:
     return Holder(pid, uid, command)
 
 
-def connect_to_holder(name: str) -> socket.socket | None:
-    """A connection that ends with the holder; None: the lock is free, or the holder's queue is full."""
+def connect_to_holder(name: str) -> tuple[socket.socket, Holder] | None:
+    """The holder, and a connection that ends with it; None: the lock is free. A holder whose queue is full
+    takes no connection: it may hang, or another user fills the queue.
+    """
     waiting = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     waiting.setblocking(False)
     try:
         waiting.connect(name)
+        return waiting, peer_of(waiting)
+    except BlockingIOError:
+        return waiting, Holder(0, listener_uid(name), "it takes no connection")
     except OSError:
         waiting.close()
         return None
-    return waiting
+
+
+def listener_uid(name: str) -> int:
+    """The user who listens under this name, from the kernel. Unknown: this one, as a daemon that hangs still
+    protects the machine.
+    """
+    with (
+        suppress(OSError),
+        socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_SOCK_DIAG) as kernel,
+    ):
+        kernel.settimeout(LOOK_SECONDS)
+        kernel.send(LISTENERS)
+        while data := kernel.recv(ANSWER_BYTES_MAX):
+            while data:
+                size, kind = struct.unpack_from("=IH", data)
+                if kind != SOCK_DIAG_BY_FAMILY:
+                    return os.geteuid()
+                found, attributes = dict[int, bytes](), data[DIAG_BYTES:size]
+                while attributes:
+                    length, which = struct.unpack_from("=HH", attributes)
+                    found[which] = attributes[4:length]
+                    attributes = attributes[(length + 3) & ~3 :]
+                if found.get(UNIX_DIAG_NAME) == name.encode() and UNIX_DIAG_UID in found:
+                    return int.from_bytes(found[UNIX_DIAG_UID], sys.byteorder)
+                data = data[(size + 3) & ~3 :]
+    return os.geteuid()
 
 
 def machine_holder(bus_address: str) -> Holder | None:
     """The daemon that protects this machine; None: no daemon of this user does."""
-    connected = connect_to_holder(machine_lock_name(bus_address))
-    if connected is None:
+    if (found := connect_to_holder(machine_lock_name(bus_address))) is None:
         return None
-    with connected:
-        holder = peer_of(connected)
-    return holder if holder.uid == os.geteuid() else None
+    found[0].close()
+    return found[1] if found[1].uid == os.geteuid() else None
 
 
 async def lock_machine(bus_address: str, service: ServiceManager, tell: Tell) -> socket.socket | None:
@@ -128,22 +165,23 @@ async def lock_machine(bus_address: str, service: ServiceManager, tell: Tell) ->
 
     None: another user's process has taken the name. It must not leave the machine unprotected.
     """
-    name = machine_lock_name(bus_address)
+    name, told = machine_lock_name(bus_address), ""
     lock = take_machine_lock(name)
     if lock is not None:
         return lock
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_say_alive, service)
         while lock is None:
-            connected = connect_to_holder(name)
-            if connected is not None:
+            if (found := connect_to_holder(name)) is not None:
+                connected, holder = found
                 with connected:
-                    holder = peer_of(connected)
                     if holder.uid != os.geteuid():
                         tell(4, f"{holder.text}, uid {holder.uid}, has taken the machine's lock: ignoring it")
                         break
                     line = f"another Ebbtide protects this machine ({holder.text}): waiting for its end"
-                    tell(4, line)
+                    if line != told:
+                        tell(4, line)
+                    told = line
                     await service.notify_in_time(READY=1, STATUS=line)
                     # A holder never sends anything: readable means its end.
                     await trio.lowlevel.wait_readable(connected)
@@ -169,9 +207,9 @@ async def _stays_free(name: str) -> bool:
     """The other one does not come back."""
     for _ in range(int(TAKEOVER_SECONDS / LOOK_SECONDS)):
         await trio.sleep(LOOK_SECONDS)
-        if (connected := connect_to_holder(name)) is not None:
-            with connected:
-                return peer_of(connected).uid != os.geteuid()
+        if (found := connect_to_holder(name)) is not None:
+            found[0].close()
+            return found[1].uid != os.geteuid()
     return True
 
 
