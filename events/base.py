@@ -231,7 +231,7 @@ def head_text(seq: int, chain_hash: bytes) -> str:
     return f"{seq}:{chain_hash.hex()}" if chain_hash else ""
 
 
-# --- marks: the journal's own bookkeeping ---------------------------------------------------------
+# --- marks ----------------------------------------------------------------------------------------
 
 #: The actor of the journal's own records.
 JOURNAL_ACTOR = "journal"

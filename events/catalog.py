@@ -87,8 +87,6 @@ def is_own(directory: str) -> bool:
         raise
 
 
-# --- which of them make up the journal ------------------------------------------------------------
-
 #: Nearly every header fits, so one read is enough.
 PEEK_BYTES = 4096
 

@@ -45,7 +45,7 @@ TERMINATION_MODES = {
     "observe": "observe, the kubelet ends the pods itself",
 }
 
-# --- ConfigReconciler: what is asked, and what is granted --------------------------------------
+# --- ConfigReconciler --------------------------------------------------------------------------
 
 
 class ConfigAdopted(Decision):
@@ -118,7 +118,7 @@ class RemoveDropIn(Order):
     barrier: ClassVar[Barrier] = "synced"
 
 
-# --- LogindActor: are we armed, is the machine going down --------------------------------------
+# --- LogindActor -------------------------------------------------------------------------------
 
 
 class Arm(Order):
@@ -215,7 +215,7 @@ class Leave(Decision):
     reason: str
 
 
-# --- KubeletActor: who ends the pods -----------------------------------------------------------
+# --- KubeletActor ------------------------------------------------------------------------------
 
 
 class MeansChosen(Decision):
@@ -280,7 +280,7 @@ class StartKubelet(Order):
     level = NOTICE
 
 
-# --- EpisodeActor: where is this shutdown ------------------------------------------------------
+# --- EpisodeActor ------------------------------------------------------------------------------
 
 
 class Resumed(Decision):
@@ -524,7 +524,7 @@ class EpisodeClosed(Decision):
     followed: bool = False
 
 
-# --- WaveActor: one priority range -------------------------------------------------------------
+# --- WaveActor ---------------------------------------------------------------------------------
 
 
 class PodStopBegan(Decision):
@@ -592,7 +592,7 @@ class AwaitUnmounts(Order):
         return f"waiting for the volumes of {pods}, for {span(self.timeout_ns)} at most"
 
 
-# --- HookActor: one pod ------------------------------------------------------------------------
+# --- HookActor ---------------------------------------------------------------------------------
 
 
 class DeletePod(Order):
@@ -824,7 +824,7 @@ class PodEnded(Decision):
         return f"{_ENDS[self.outcome]}{after}{f': {self.reason}' if self.reason else ''}"
 
 
-# --- NodeStatusActor: what others see of this node ---------------------------------------------
+# --- NodeStatusActor ---------------------------------------------------------------------------
 
 
 class AnnounceNode(Order):

@@ -35,8 +35,6 @@ from ebbtide.events.units import offset, span
 
 Result = Literal["done", "failed", "timed-out", "cancelled", "unknown"]
 
-# --- orders, by the word in their key ---
-
 #: By the word in an order's key. ``{part}``: after the colon.
 ORDER_TEXTS = {
     "arm": "taking the delay lock",

@@ -48,7 +48,7 @@ class FolderWatch:
         os.close(self._fd)
 
     async def changed(self) -> frozenset[str]:
-        """Wait for a change since the last call. Returns the names of the changed entries."""
+        """Wait for a change since the last call; returns the names of changed entries."""
         names = await self.event()
         # Folders may have come or gone. Watch them before the caller looks, or it misses a change.
         self._renew()

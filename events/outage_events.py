@@ -49,7 +49,7 @@ Effect = Literal["NoExecute", "NoSchedule"]
 Source = Literal[
     "redfish", "ipmi", "cloud", "cloud-taint", "certificate", "declared", "remediator", "peer", "kubelet"
 ]
-#: ``off`` is a proof if everything else fits, ``on`` a contradiction, ``unknown`` neither.
+#: ``off`` may be a proof, ``on`` is a contradiction, ``unknown`` neither.
 Verdict = Literal["off", "on", "unknown"]
 #: ``nodeName``: the configuration names the system of this node.
 IdentityKind = Literal["systemUUID", "providerID", "nodeUID", "nodeName", "none"]
@@ -77,7 +77,6 @@ class OutageSettings(Value):
     dry_run: bool = False
     #: How long a proof counts after its observation.
     proof_seconds: int = 60
-    #: How often an open outage reports itself.
     reminder_seconds: int = 3600
     #: Switch the machine off after so long without Ready and without a sign of life; 0: never.
     power_off_seconds: int = 0
@@ -143,7 +142,7 @@ def who_of(event: Any) -> str:
 BACK_UNDER = {True: "under the same boot id", False: "under another boot id"}
 
 
-# --- facts: the controller and its view -----------------------------------------------------------
+# --- facts ----------------------------------------------------------------------------------------
 
 
 class LeaderStarted(Fact):
@@ -351,7 +350,7 @@ class NodesCounted(Fact):
         return counts if self.sees_leases else f"{counts}; no lease is seen renewed"
 
 
-# --- facts: what hangs ----------------------------------------------------------------------------
+# --- facts about pods and volumes -----------------------------------------------------------------
 
 
 class WorkListed(Fact):
@@ -541,7 +540,7 @@ class PowerOff(Order):
 
 
 class PowerOffGivenUp(Decision):
-    """This outage switches the machine off no more. ``ordered``: how often it tried."""
+    """``ordered``: how often it tried."""
 
     level = ERROR
 
@@ -565,7 +564,7 @@ class RemoveTaint(Order):
 
 
 class SetQuarantine(Order):
-    """Our own NoSchedule taint: no new pods on a node whose volumes may be attached elsewhere."""
+    """Our NoSchedule taint: no new pods on a node whose volumes may be attached elsewhere."""
 
     template = "setting the quarantine of {self.node}"
     span_role = "quarantine"
@@ -601,7 +600,7 @@ class OutOfService(Decision):
 
     effect: Effect
     proof: str
-    #: An earlier leader ordered it and recorded no outcome.
+    #: An earlier leader ordered it, without an outcome on record.
     found: bool = False
 
     def text(self, names: Names, at: Stamp) -> str:

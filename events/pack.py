@@ -197,9 +197,6 @@ def source_at(path: str | os.PathLike[str]) -> Source:
     return PackedSource(path) if os.path.isfile(path) else DirectorySource(path)
 
 
-# --- what goes in ---------------------------------------------------------------------------------
-
-
 class ExcerptPiece(NamedTuple):
     segment: Segment
     size_bytes: int

@@ -242,8 +242,6 @@ class History:
             self._findings.append(Finding(case, segment.name, offset, seq, reason))
 
 
-# --- one segment ----------------------------------------------------------------------------------
-
 #: For each read: large beside a frame, small beside a daemon's memory.
 CHUNK_BYTES = 256 * 1024
 
@@ -399,8 +397,6 @@ def _frame_length(buffer: bytes, at: int, *, final: bool) -> int | None:
         return 0 if final else None
     return length if zlib.crc32(buffer[at + 8 : at + length - HASH_BYTES]) == crc else -length
 
-
-# --- which copy counts where a move was cut short -------------------------------------------------
 
 SHORTER_COPY = "it carries less than the file that it was to replace"
 

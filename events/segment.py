@@ -194,9 +194,6 @@ def parse_segment_file_name(name: str) -> tuple[int, str] | None:
     return (int(match[1]), match[2]) if match else None
 
 
-# --- records become segments ----------------------------------------------------------------------
-
-
 class SegmentItem(NamedTuple):
     """A record's frame, a trailer, or a header, and the place behind it."""
 

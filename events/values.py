@@ -31,8 +31,8 @@ WtmpEnd = Literal["absent", "shutdown", "no-shutdown", "unread"]
 #: ``stopped``: the system journal ends with its own stop, because the service manager ended all processes
 #: without stopping the units (``systemctl reboot --force``).
 JournalEnd = Literal["absent", "shutdown", "stopped", "no-shutdown", "unread"]
-#: How a boot ended for its pods. ``never-begun``: by software, but no wave ran. ``abrupt``: no software
-#: recorded it. ``unknown``: no record could exist.
+#: ``never-begun``: no wave ran, though software ended the boot. ``abrupt``: no software recorded the end.
+#: ``unknown``: no record could exist.
 BootEnding = Literal["graceful", "cut-short", "never-begun", "abrupt", "unknown"]
 #: Why it was not graceful, or an event after a graceful release. ``bypassed``: past our lock. ``time-over``:
 #: in order, but too late. ``unrecorded``: a power cut, a reset, or a forced restart.
@@ -54,7 +54,7 @@ class Value(FrozenStruct):
 
 
 class Hook(Value):
-    """A preStop handler. ``detail``, for people: a program's name, or a port and path."""
+    """``detail``, for people: a program's name, or a port and path."""
 
     kind: HookKind
     sleep_seconds: int = 0
@@ -102,7 +102,7 @@ class Pod(Value):
     priority_assigned: bool = False
     #: If it is deleted before the node is tainted, its DaemonSet makes it again here.
     daemon: bool = False
-    #: It tolerates the taint, so a DaemonSet makes it again here even then.
+    #: It tolerates the taint, so its DaemonSet makes it again even then.
     tolerates_all: bool = False
     #: The kubelet must unmount its volumes before another node may use them.
     volumes: bool = False
@@ -121,7 +121,7 @@ class Pod(Value):
 
 
 class Period(Value):
-    """One entry of ``shutdownGracePeriodByPodPriority`` (KEP-2712)."""
+    """In ``shutdownGracePeriodByPodPriority`` (KEP-2712)."""
 
     priority: int
     seconds: int
@@ -137,7 +137,7 @@ class Settings(Value):
     gates: BoundedDict[kinds.Word, bool] = {}
     budget: Budget = "strict"
     reserve_seconds: int = 5
-    #: A drop-in may raise logind's limit.
+    #: By a drop-in.
     raise_grant: bool = True
     #: The longest wait at a shutdown's end for the delivery of pod statuses.
     status_flush_seconds: int = 2

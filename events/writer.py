@@ -410,8 +410,6 @@ class Driver:
                     self._nursery.start_soon(self._reserve)
                 return
 
-    # --- beginning -----------------------------------------------------------------------------
-
     async def _settle(self, at: int) -> None:
         await self._takeover.settle(self._storages[at], self._storages[at + 1 :])
 

@@ -23,7 +23,7 @@ COMPRESSIONS: tuple[Compression, ...] = get_args(Compression)
 TIMEOUT_NS = 10_000 * NS_PER_MS
 TIMEOUT_MS_MAX = 3_600_000
 TRACES_PATH = "/v1/traces"
-#: `config show` prints it in place of a header's value, so it is no valid value.
+#: `config show` prints it in place of a header's value.
 HIDDEN = "(hidden)"
 HEADERS_MAX = 64
 ENDPOINT_CHARACTERS_MAX = 2048
@@ -42,7 +42,7 @@ class BadDestination(ValueError):
 
 
 class Given(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The values of one source; None: it has none. ``own_endpoint``: the traces' own, with its path."""
+    """From one source; None: it has no value. ``own_endpoint``: the traces' own, with its path."""
 
     endpoint: str | None = None
     own_endpoint: str | None = None
@@ -152,7 +152,8 @@ def check_headers(protocol: Protocol, headers: Sequence[tuple[str, str]]) -> Non
 
 
 def from_environment(environ: Mapping[str, str]) -> Given:
-    """From OTEL_* variables (OpenTelemetry specification, "OTLP Exporter Configuration"). Ignores empty ones.
+    """OTEL_* variables (OpenTelemetry specification, "OTLP Exporter Configuration"). Ignores empty ones.
+
     Raises BadDestination with the variable's name.
     """
     exporters = [name for name in environ.get("OTEL_TRACES_EXPORTER", "").replace(" ", "").split(",") if name]
@@ -189,7 +190,7 @@ def _named(variable: str, read: Any, *args: Any) -> Any:
 
 
 def _endpoint(text: str, insecure: bool) -> str:
-    """An endpoint for gRPC may have no scheme; then INSECURE decides about TLS."""
+    """If an endpoint for gRPC has no scheme, INSECURE decides about TLS."""
     if "://" not in text:
         text = f"{'http' if insecure else 'https'}://{text}"
     return checked_endpoint(text)
@@ -229,8 +230,6 @@ _VARIABLES = {
     "compression": ("COMPRESSION", _one_of(COMPRESSIONS)),
 }
 
-
-# --- the resource -----------------------------------------------------------------------------------
 
 #: Room for a cluster, a region, a team. Each request repeats them.
 RESOURCE_ATTRIBUTES_MAX, RESOURCE_CHARACTERS_MAX = 64, 256

@@ -318,8 +318,6 @@ COUNTED: tuple[type[Event], ...] = (
 METERED = frozenset(kind.__name__ for kind in (*TALLIED, *COUNTED, *NODE_EVENTS))
 
 
-# --- the side file --------------------------------------------------------------------------------
-
 METERS_FILE_NAME = "metrics"
 
 #: Some hundred bytes for each workload.
@@ -476,8 +474,6 @@ def read_causes(meters: Meters, around: ReadContext) -> Iterator[Sample]:
         named = {"cause": each.code, "level": each.level, "severity": each.severity, "line": str(place)}
         yield Sample(tuple(named.items()), each.pods)
 
-
-# --- the table ------------------------------------------------------------------------------------
 
 #: KEP-2712 and KEP-3960 have names without this prefix of the kubelet.
 KUBELET_PREFIX = "kubelet_"

@@ -164,9 +164,6 @@ def _export(exporter: Exporter, spans: Sequence[Span], resource: Resource) -> An
         return Again(f"the exporter failed: {printable_line(f'{type(error).__name__}: {error}')}")
 
 
-# --- OTLP over HTTP --------------------------------------------------------------------------------
-
-
 class HttpExporter:
     def __init__(self, destination: Destination) -> None:
         """Raises BadDestination."""
@@ -389,8 +386,6 @@ def _parse_retry_after(text: str) -> int | None:
     seconds = int(text[:9]) if text.isascii() and text.isdecimal() else None
     return None if seconds is None else min(seconds * NS_PER_SECOND, AFTER_NS_MAX)
 
-
-# --- a server's text without our secrets ----------------------------------------------------------
 
 #: Shorter values are no secrets and occur in any text.
 SHORT_BYTES_MAX = 4

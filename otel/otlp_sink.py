@@ -74,8 +74,6 @@ class SpanSender:
             self._settled(batch)
 
 
-# --- the journal ----------------------------------------------------------------------------------
-
 #: Of records that wait for the disk: a shutdown of a hundred pods. More reading waits too.
 HELD_MAX = 20_000
 
@@ -294,8 +292,6 @@ class OtlpSink(Sink):
         self.cursor = replace(self.cursor, seq=seq, from_seq=from_seq)
         self.settled_seq = seq
 
-    # --- what became of them -------------------------------------------------------------------
-
     def _settled(self, spans: Sequence[Span]) -> None:
         assert self.cursor is not None
         self._report_well("")
@@ -326,9 +322,6 @@ class OtlpSink(Sink):
         if self._tail.damage:
             self._log.log(3, f"{self.name}: {self._tail.damage}: the records behind it are not sent")
         await self._sender.close()
-
-
-# --- one trace, once -------------------------------------------------------------------------------
 
 
 class EpisodeSpans(NamedTuple):

@@ -154,9 +154,6 @@ def order_ended(trace: OutageTrace, event: OrderEnded) -> None:
         trace.order_span(made)
 
 
-# --- what hangs --------------------------------------------------------------------------------
-
-
 def pod_recovered(trace: OutageTrace, event: o.PodRecovered) -> None:
     if (pod := trace.fold.pods.get(event.uid)) is not None:
         subject_span(trace, pod, ((at.LOST_OUTCOME, pod.outcome), (at.READY_ON, pod.node)))

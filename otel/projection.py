@@ -84,9 +84,6 @@ class Projection:
         return ShutdownTrace(first, raw.episode, header, former)
 
 
-# --- the resource ------------------------------------------------------------------------------
-
-
 def resource_of(header: Header, journal_id: bytes) -> Resource:
     """From the segment of an episode's begin. For an outage: the node, not the controller's machine."""
     names, digits = header.identity, journal_id.hex()

@@ -11,7 +11,7 @@ import trio
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.units import span_s
 
-#: After so long without an answer, the rest waits for the next process.
+#: Without an answer for so long, the rest waits for the next process.
 GIVE_UP_SECONDS = 600.0
 #: A healthy server is faster with one request.
 PATIENCE_SECONDS = 0.25
@@ -19,7 +19,7 @@ BACKOFF_FIRST_SECONDS, BACKOFF_SECONDS_MAX = 0.5, 30.0
 
 
 class Accepted(NamedTuple):
-    """``rejected``: so many spans were not taken, and must not be sent again."""
+    """``rejected``: so many spans must not be sent again."""
 
     rejected: int = 0
     reason: str = ""
@@ -33,7 +33,7 @@ class Again(NamedTuple):
 
 
 class Rejected(NamedTuple):
-    """The server will never take these bytes. ``too_large``: it may take smaller ones."""
+    """Never send these bytes again. ``too_large``: smaller ones may succeed."""
 
     reason: str
     too_large: bool = False
@@ -78,7 +78,7 @@ class Sending:
 
     @property
     def unwell(self) -> str:
-        """Why a caller should not wait for the back end; empty: it answers."""
+        """Why not to wait for the back end; empty: it answers."""
         late = self._asked_at is not None and trio.current_time() - self._asked_at > self._patience_seconds
         return self.reason or (f"no answer within {span_s(self._patience_seconds)}" if late else "")
 
@@ -116,9 +116,6 @@ class Sending:
             self._trouble(reason)
 
 
-# --- where a journal goes --------------------------------------------------------------------------
-
-
 class Sink:
     """Sends a journal to one back end (`ebbtide.follower.follow`)."""
 
@@ -129,7 +126,7 @@ class Sink:
 
     def __init__(self, name: str, sending: Sending) -> None:
         self.name, self.sending = name, sending
-        #: Set when a look at the journal may find more.
+        #: The journal may have more.
         self.news = trio.Event()
         self.leaving = False
         #: From the daemon.
@@ -154,7 +151,7 @@ class Sink:
 
     @property
     def expects_more(self) -> bool:
-        """The process stays, and looks often."""
+        """The process must stay."""
         return False
 
     @property
@@ -167,6 +164,6 @@ class Sink:
         self.news.set()
 
     def leave(self) -> None:
-        """The daemon has ended. One more look finds its last records."""
+        """The daemon has ended. One more look finds the last records."""
         self.leaving = self.sending.leaving = True
         self.news.set()

@@ -79,8 +79,6 @@ class ShutdownTrace(EpisodeTrace):
         self.lost: dict[str, bytes] = {}
         self.unfinished, self.missed = 0, False
 
-    # --- how far it is ------------------------------------------------------------------------
-
     @property
     def moved(self) -> bool:
         """Another boot has found it."""
@@ -129,8 +127,6 @@ class ShutdownTrace(EpisodeTrace):
     def workload(self, namespace: str, name: str) -> str:
         """Without random and counted parts."""
         return f"{namespace}/{workload_name(name, self.fold.record.node)}" if namespace else ""
-
-    # --- its end ------------------------------------------------------------------------------
 
     def root(self, outcome: str, ended_ns: int, *, cut: bool = False) -> None:
         if self.made(ROOT_ROLE):

@@ -62,8 +62,6 @@ class Resource(NamedTuple):
     scope: str = "ebbtide.shutdown"
 
 
-# --- ids ------------------------------------------------------------------------------------------
-
 #: A change of one changes every id.
 SPAN_DOMAIN = b"ebbtide.span.v1"
 BOOT_DOMAIN = b"ebbtide.boot.v1"

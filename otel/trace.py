@@ -72,7 +72,7 @@ class EpisodeTrace:
         self.fold, self.raw, self.fact = fold, first, first
         self.trace_id = trace_id_of(first.hash)
         self._ids = SpanIds(self.trace_id)
-        #: Many spans have the same pod or wave as a parent.
+        #: Many spans have one parent.
         self._first_ids: dict[tuple[str, str], bytes] = {}
         self._attempts: dict[tuple[str, str], int] = {}
         self.root_id = self.first_id(self.root_role, "")
@@ -90,14 +90,12 @@ class EpisodeTrace:
             handle(self, decode_event(raw.tag, raw.payload) if event is None else event)
 
     def abandon(self) -> None:
-        """The journal has a gap, so the episode has no end on record."""
+        """The journal has a gap."""
         raise NotImplementedError
 
     @property
     def at_ns(self) -> int:
         return self.fold.point.at_ns
-
-    # --- spans --------------------------------------------------------------------------------
 
     def first_id(self, role: str, key: str) -> bytes:
         """The first span's id, also before that exists."""
@@ -123,7 +121,7 @@ class EpisodeTrace:
         events: Iterable[SpanEvent] = (),
         links: tuple[SpanLink, ...] = (),
     ) -> bytes:
-        """Makes a span, which ends now by default, and returns its id. A repeated key gets another id."""
+        """Returns the new span's id. A repeated key gets another id."""
         attempt = self._attempts.get((role, key), 0)
         self._attempts[(role, key)] = attempt + 1
         span_id = self._ids.of(role, key, attempt) if attempt else self.first_id(role, key)
@@ -142,7 +140,7 @@ class EpisodeTrace:
                 self.root_id if parent is None else parent,
                 " ".join(filter(None, name)),
                 began_wall_ns,
-                # Never before its begin, even if the clocks of two boots differ.
+                # Never before its begin: the clocks of two boots may differ.
                 max(
                     began_wall_ns + LENGTH_NS_MIN, self.wall_ns(self.at_ns if ended_ns is None else ended_ns)
                 ),
@@ -165,8 +163,6 @@ class EpisodeTrace:
 
     def link(self, span_id: bytes, what: str) -> SpanLink:
         return SpanLink(self.trace_id, span_id, ((at.LINK, what),))
-
-    # --- orders -------------------------------------------------------------------------------
 
     def begin_order(self, order: Order, attributes: Values = ()) -> OpenOrder:
         made = self.orders[order.key] = OpenOrder(order, self.at_ns)

@@ -21,8 +21,6 @@ from ebbtide.events.record.format import utc_text
 from ebbtide.events.record.shutdown_record import BY_KUBELET_TEXTS, SEVERITY_ORDER, Severity
 from ebbtide.events.units import span
 
-# --- the cause of a pod's fate -----------------------------------------------------------------
-
 
 class Cause(NamedTuple):
     """``code`` is stable, ``text`` is its sentence, ``detail`` a foreign error text."""
@@ -449,8 +447,6 @@ class _Night:
             pod.grace_ns if pod.kill_by_ns is None else min(pod.grace_ns, pod.kill_by_ns - pod.began_ns)
         )
         return given_ns < pod.grace_seconds * NS_PER_SECOND
-
-    # --- what the texts name
 
     def sentence(self, code: str, groups: Sequence[CauseGroup]) -> str:
         """For a root above the pods: the text of the failed part, of a notice, or of all its pods."""

@@ -347,8 +347,6 @@ class ShutdownFold(EpisodeFold):
         self.tallies: dict[str, tuple[shutdown_record.Notice, int]] = {}
         before.last_of_boot[self.boot_id] = self.record.id
 
-    # --- reading ------------------------------------------------------------------------------
-
     def see(self, event: base.Event) -> None:
         """At the point of the last `turn_to`."""
         handle = self.handlers.get(type(event).__name__)

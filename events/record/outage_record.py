@@ -478,8 +478,6 @@ class OutageFold(EpisodeFold):
         text = o.forced_text(event.volume or event.name, sure=event.sure)
         self.alarm("six-minute-detach", text)
 
-    # --- proofs ------------------------------------------------------------------------------------
-
     @meaning(o.ProofAccepted)
     def proof_accepted(self, event: o.ProofAccepted) -> None:
         self.spend(ROW_VALUES)
