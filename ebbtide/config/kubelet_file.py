@@ -6,10 +6,14 @@ a repeated field counts, and unknown fields do not. A note says where a strict r
 
 from __future__ import annotations
 
+import base64
 import os
 import re
+import zlib
 from collections.abc import Collection, Iterator, Sequence
+from email import message_from_bytes
 from typing import NamedTuple
+from urllib.parse import unquote_to_bytes
 
 import msgspec
 
@@ -46,8 +50,18 @@ WRAPPERS = ("kubelet", "kubeletConfig", "kubeletConfiguration", "kubeletExtraCon
 INNER = ("config", "extraConfig")
 #: It has the names, and no values.
 SCHEMA_KIND = "CustomResourceDefinition"
-_IN_TEXT = re.compile(rf"""(?m)^[ "{{]*kind"?: *"?{KUBELET_KIND}\b""")
+#: Kinds that count inside a text.
+TEXT_KINDS = (KUBELET_KIND, "NodeConfig")
+_IN_TEXT = re.compile(rf"""(?m)^[ "{{]*kind"?: *"?({"|".join(TEXT_KINDS)})\b""")
 _BLOCK = re.compile(r":\s+[|>][-+0-9]*\s*(#.*)?")
+_PACKED = re.compile(r"(?:data:[^,\s]*;base64,)?([A-Za-z0-9+/=\s]{40,})|data:[^,\s]*,(\S*)")
+_MIME = re.compile(r"(?i)\s*(MIME-Version|Content-Type):")
+#: Of a machine's user data.
+MIME_TYPES = ("application/node.eks.aws", "text/cloud-config")
+#: Four times what EC2 takes.
+USER_DATA_CHARACTERS_MAX = 2**16
+#: gzip makes a configuration ten times smaller at most, and a bomb a thousand times.
+UNPACKED_FACTOR_MAX = 20
 
 
 #: A kubelet that checks such needs refuses these gates without GATE.
@@ -67,21 +81,60 @@ class Wrapped(NamedTuple):
     node: Node
 
 
+def _unpacked(text: str) -> str:
+    """The text of a data URL, as in a MachineConfig, or of base64, each perhaps compressed."""
+    found = _PACKED.fullmatch(text)
+    if found is None:
+        return text
+    try:
+        data = base64.b64decode(found[1]) if found[1] else unquote_to_bytes(found[2])
+        if data.startswith(b"\x1f\x8b"):
+            gzip = zlib.decompressobj(zlib.MAX_WBITS | 16)
+            data = gzip.decompress(data, len(data) * UNPACKED_FACTOR_MAX)
+            return text if gzip.unconsumed_tail else data.decode()
+        return data.decode()
+    except (ValueError, zlib.error):  # no base64, no UTF-8, no gzip
+        return text
+
+
+def _of_user_data(text: str) -> str:
+    """The documents in a machine's user data (MIME), in lines of the same numbers. Raises DocumentError."""
+    if not _MIME.match(text):
+        return text
+    if len(text) > USER_DATA_CHARACTERS_MAX:
+        raise Unsupported(f"user data (MIME) of more than {USER_DATA_CHARACTERS_MAX} characters", 1)
+    kept = ""
+    try:
+        for part in message_from_bytes(text.encode()).walk():
+            if part.get_content_type() in MIME_TYPES and not part.is_multipart():
+                body = bytes(part.get_payload(decode=True)).decode()
+                above = text[: max(0, text.find(body))].count("\n") - 1
+                kept += "\n" * max(bool(kept), above - kept.count("\n")) + f"---\n{body}"
+    except (ValueError, RecursionError) as error:  # no UTF-8, nested deeper than a stack
+        raise DocumentError(f"user data (MIME) that cannot be read: {error}", 1) from error
+    if not kept:
+        raise DocumentError(f"user data (MIME) without a part of type {' or '.join(MIME_TYPES)}", 1)
+    return kept
+
+
 def _wrapped(
-    node: Node, lines: Sequence[str], repeated: list[DocumentError], path: str = ""
+    node: Node, lines: Sequence[str] | None, repeated: list[DocumentError], path: str = ""
 ) -> Iterator[Wrapped]:
-    """In any document. Raises DocumentError."""
+    """In any document. ``lines`` None: inside a text, where no text counts. Raises DocumentError."""
     if isinstance(node.value, str):
-        if not _IN_TEXT.search(node.value):
+        text = node.value if lines is None else _unpacked(node.value)
+        if lines is None or text.startswith("#!") or not _IN_TEXT.search(text):
             return
         # A block's text begins below its key; any other text may have any lines.
-        is_block = 0 < node.line <= len(lines) and _BLOCK.search(lines[node.line - 1])
+        is_block = text is node.value and 0 < node.line <= len(lines) and _BLOCK.search(lines[node.line - 1])
         line_of = (node.line + 1).__add__ if is_block else lambda _: node.line
         try:
-            documents = parse_yaml(node.value, OBJECT_NODES_MAX, repeated, line_of=line_of)
+            documents = parse_yaml(_of_user_data(text), OBJECT_NODES_MAX, repeated, line_of=line_of)
         except DocumentError as error:
             raise DocumentError(f"{path}: {error.message}", error.line) from error
-        yield from (Wrapped(path, each) for each in documents if kind_of(each) == KUBELET_KIND)
+        for each in documents:
+            if kind_of(each) in TEXT_KINDS:
+                yield from _wrapped(each, None, repeated, path)
     elif isinstance(node.value, list):
         for at, each in enumerate(node.value):
             yield from _wrapped(each, lines, repeated, f"{path}[{at}]")
@@ -137,16 +190,18 @@ def _like(node: Node, name: str) -> Node:
     return Node({each: at for each, at in node.fields.items() if each.lower().startswith(begin)}, node.line)
 
 
-def documents_of(text: str, repeated: list[DocumentError], notes: list[Note]) -> list[Node]:
-    """Only the kubelet's document, if the others behind it are no YAML. Raises DocumentError."""
-    found = list[Node]()
+def documents_of(text: str, repeated: list[DocumentError], notes: list[Note]) -> tuple[str, list[Node]]:
+    """And the text that has them. Only the kubelet's document, if the others behind it are no YAML. Raises
+    DocumentError.
+    """
+    text, found = _of_user_data(_unpacked(text)), list[Node]()
     try:
-        return parse_yaml(text, OBJECT_NODES_MAX, repeated, found)
+        return text, parse_yaml(text, OBJECT_NODES_MAX, repeated, found)
     except DocumentError as error:
         if not found or kind_of(found[0]) != KUBELET_KIND:
             raise
         notes.append(Note("kubelet-first", error.line, f"not read, nor by a kubelet: {error.message}"))
-        return found[:1]
+        return text, found[:1]
 
 
 def kubelet_in(

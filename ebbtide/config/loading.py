@@ -176,8 +176,7 @@ class _Merged:
     def add(self, raw: bytes, name: str) -> None:
         mistakes, repeated, notes = list[str](), list[DocumentError](), list[Note]()
         with located(name, KUBELET_KIND.encode() in raw):
-            text = decode_text(raw, CONFIG_BYTES_MAX)
-            found = documents_of(text, repeated, notes)
+            text, found = documents_of(decode_text(raw, CONFIG_BYTES_MAX), repeated, notes)
             if kubelet := kubelet_in(found, text, repeated, notes):
                 self._add(*read_kubelet(kubelet, repeated, name, notes), name, kubelet.place)
                 lines = (one_line(f"{name}:{each.line}: {each.message}") for each in notes[:MISTAKES_MAX])

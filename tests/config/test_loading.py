@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -287,6 +290,29 @@ def test_a_relative_static_pod_path_belongs_to_the_files_folder(tmp_path: Path) 
 
 PERIOD = "shutdownGracePeriod: 30s"
 INDENTED = KUBELET.replace("\n", "\n    ") + PERIOD
+NEWLINE = "\n"
+USER_DATA = f"""MIME-Version: 1.0
+Content-Type: multipart/mixed; boundary="//"
+
+--//
+Content-Type: application/node.eks.aws
+
+kind: NodeConfig
+spec:
+  kubelet:
+    config:
+      {PERIOD}
+
+--//
+Content-Type: text/x-shellscript
+
+#!/bin/sh
+--//--
+"""
+
+
+def packed(data: bytes) -> str:
+    return base64.b64encode(data).decode()
 
 
 @pytest.mark.parametrize("text, source", [
@@ -306,6 +332,15 @@ INDENTED = KUBELET.replace("\n", "\n    ") + PERIOD
     (json.dumps({"kubeletconfig": {"shutdownGracePeriod": "30s"}}), "0.yaml:1 (kubeletconfig)"),
     (f"kind: List\nitems:\n- {INDENTED.replace('    ', '  ')}\n", "0.yaml:5 (items[0] of List)"),
     (PERIOD, "0.yaml:1 (a document without a kind)"),
+    (f"kind: MachineConfig\nfiles: [{{contents: {{source: 'data:,{quote(KUBELET + PERIOD)}'}}}}]\n",
+     "0.yaml:2 (files[0].contents.source of MachineConfig)"),
+    (f"kind: MachineConfig\nsource: data:;base64,{packed(gzip.compress(KUBELET.encode() + PERIOD.encode()))}",
+     "0.yaml:2 (source of MachineConfig)"),
+    (f"kind: Secret\ndata: {{userData: {packed(USER_DATA.encode())}}}\n",
+     "0.yaml:2 (data.userData.spec.kubelet.config of Secret)"),
+    (f"kind: EC2NodeClass\nuserData: |\n  {USER_DATA.replace(NEWLINE, NEWLINE + '  ')}\n",
+     "0.yaml:13 (userData.spec.kubelet.config of EC2NodeClass)"),
+    (USER_DATA, "0.yaml:11 (spec.kubelet.config of NodeConfig)"),
 ])  # fmt: skip
 def test_a_kubelets_configuration_inside_another_document_is_found_and_named(text: str, source: str) -> None:
     found = loaded(text)
@@ -313,6 +348,15 @@ def test_a_kubelets_configuration_inside_another_document_is_found_and_named(tex
     assert found.sources["shutdownGracePeriod"] == source
     inside = source.partition("(")[2].rstrip(")") or "only this document counts, not ClusterConfiguration"
     assert [message.endswith(inside) for _, message in found.notes] == [True]
+
+
+def test_what_cannot_be_unpacked_is_named_or_passed_over() -> None:
+    """A compressed text is read up to a bound. User data may have no kubelet's configuration."""
+    bomb = packed(gzip.compress(f"{KUBELET}{PERIOD}{NEWLINE * 2**24}".encode()))
+    assert "must be Ebbtide" in error(f"kind: MachineConfig\nsource: data:;base64,{bomb}\n")
+    assert error(USER_DATA.replace("application/", "text/")) == (
+        "0.yaml:1: user data (MIME) without a part of type application/node.eks.aws or text/cloud-config"
+    )
 
 
 def test_a_mistake_inside_a_text_has_the_files_line() -> None:
