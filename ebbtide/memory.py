@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from ebbtide.events.catalog import Source, StoredFile
+from ebbtide.events.recovery import stated_findings
 from ebbtide.events.units import size_text
 
 #: Beyond that. A shutdown of 2 000 pods needs 60 in a worker, and 20 in a command.
@@ -75,6 +76,8 @@ class WatchedSource:
 
     def __init__(self, source: Source) -> None:
         self._source, self._memory = source, MemoryWatch(READER_BYTES_MAX)
+        #: A packed journal has its original's damage.
+        self.stated = stated_findings(source)
 
     @property
     def location(self) -> str:
