@@ -89,7 +89,6 @@ class EmbeddedLogindEdge(Edge):
         await self._commands.send(None)
 
     async def read_start_state(self) -> StartState:
-        """It never shuts down before the program runs."""
         return StartState(preparing=False, grant_ns=self._logind.grant_ns)
 
     async def run(self, outlet: Outlet) -> None:

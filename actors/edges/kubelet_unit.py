@@ -1,7 +1,7 @@
 """The kubelet's unit, and the volumes that it has mounted for pods.
 
-Only a stopped kubelet does not restart a wave's containers. So a stop is bounded, and ends with SIGKILL: a
-kubelet handles a crash like any restart.
+Only a stopped kubelet does not restart a wave's containers, so a stop ends with SIGKILL: a kubelet handles a
+crash like any restart.
 
 A volume that is mounted here must not be attached elsewhere, whatever the API says: the edge reads the
 kernel's mount table.

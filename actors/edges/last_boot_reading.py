@@ -3,8 +3,8 @@
 Each record has its own thread and bound: a hung disk or a huge log costs only that record (``unread``). Only
 known words go on record.
 
-An idle journal has no entries for months. So a file beside it has the boot's id, and its time of change is
-set each minute, unsynced: a power cut loses some half a minute.
+An idle journal has no entries for months. So each minute the time of a file with the boot's id is set,
+unsynced: a power cut loses some half a minute.
 """
 
 from __future__ import annotations

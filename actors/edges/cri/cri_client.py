@@ -58,7 +58,6 @@ IMAGE_SERVICE_NAME, IMAGE_PREFIX = "runtime.v1.ImageService", "Image"
 MESSAGE_BYTES_MAX = 16 * 1024 * 1024
 #: A hook's answer has its output, up to 16 MiB; only the exit code matters.
 EXEC_BYTES_MAX = 64 * 1024
-#: gRPC does not read an answer that announces more bytes.
 EXEC_LIMIT = {
     "name": [{"service": SERVICE_NAME, "method": "ExecSync"}],
     "maxResponseMessageBytes": EXEC_BYTES_MAX,
@@ -75,7 +74,6 @@ CANCELLED_SECONDS_MAX = 10.0
 
 #: Without a connection, or the runtime went away during the call.
 AWAY_CODES = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
-#: Our own end refused the answer.
 TOO_LARGE_TEXT = "Received message larger than max"
 #: gRPC could not connect. With any other code the text is the runtime's.
 UNSENT_TEXT, UNSENT_CODES = (
@@ -352,7 +350,6 @@ class RuntimeReach:
         await self._record(True)
 
     async def fails(self, error: Exception, since: float) -> None:
-        """A look that began at ``since`` failed."""
         # Each look has its own long time: count from the first failure.
         if self._failing_since is None:
             self._failing_since = since

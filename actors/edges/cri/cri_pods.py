@@ -144,7 +144,6 @@ class PodTable:
         return next((entry for entry in found if entry.running), found[-1] if found else None)
 
     def active(self) -> list[PodEntry]:
-        """The pods that a shutdown has to end."""
         return [pod for pod in self.pods.values() if pod.running and pod.uid not in self.own]
 
     def give(self, pods: Iterable[PodEntry], *, anew: bool = False) -> None:

@@ -657,12 +657,10 @@ def _signal_first_process(entry: ContainerEntry, name: str) -> str:
     return ""
 
 
-#: Neither a failure nor a success of the hook.
 EXEC_TOO_LOUD = (
     f"it ran; its output is over {size_text(cri_client.EXEC_BYTES_MAX)}, so its exit code is not known"
 )
 WHETHER_IT_RAN = "whether it ran, and how it ended, is not known"
-#: For a node without a route.
 LOOPBACK = "127.0.0.1"
 #: No host has these (RFC 5737, RFC 3849): the default route leads there. No packet is sent.
 ROUTED_ADDRESSES = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))

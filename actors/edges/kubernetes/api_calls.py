@@ -519,8 +519,8 @@ async def list_in_parts(
     project: Callable[[ItemT], ResultT],
     limit: int,
 ) -> tuple[list[ResultT], str]:
-    """``path`` makes the list's path from its query. ``limit``: objects in a part; after a part that is too
-    long the next ones are smaller. Raises Unanswered, and the errors of ``ask``.
+    """``path`` makes the list's path from its query. ``limit``: objects in a part; smaller after a part that
+    is too long. Raises Unanswered, and the errors of ``ask``.
     """
     found: list[ResultT] = []
     version = await take_parts(ask, path, decoder, lambda part: found.extend(map(project, part)), limit)

@@ -130,7 +130,6 @@ class ApiSession:
     """Make it in a thread: it reads the machine's trust. Raises UnusableCredentials."""
 
     def __init__(self, client: ClientPackage, access: Access) -> None:
-        #: Another key needs another session.
         self.key = access.connection()
         self._url, self._server = client.url, access.server
         self._refused = client.aiohttp.WSServerHandshakeError

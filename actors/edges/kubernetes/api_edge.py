@@ -61,7 +61,6 @@ class KubernetesEdge(Edge):
         self._wanted = trio.Event()
         self._up = trio.Event()
         self._writes: Writes | None = None
-        #: Why there are none.
         self._trouble = self._manifests_trouble = ""
         self.effects: Mapping[type[Order], Effect] = dict.fromkeys(API_ORDERS, self._carry_out)
 

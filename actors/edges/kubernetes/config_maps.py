@@ -111,7 +111,7 @@ class TooLarge(OSError):
 
 class Piece(NamedTuple):
     """``segment``: a file name, or empty. ``first``: the journal's first piece at that time. ``after``: the
-    hash of the piece before. ``number`` 0: a foreign name. ``node``: for people.
+    hash of the piece before. ``number`` 0: a foreign name.
     """
 
     number: int
@@ -425,7 +425,7 @@ class ConfigMapStorage:
         #: The journal's first piece, for this writer and in the newest piece.
         self._first = self._said_first = 1
         self._confirming = trio.Lock()
-        #: When each waiting request began, the last failure, and the next try's time.
+        #: When each waiting request began; the last failure; the next try's time.
         self._waits_since = list[float]()
         self._problem, self._patience_seconds = "", 0.0
 

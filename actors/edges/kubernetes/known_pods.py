@@ -51,7 +51,6 @@ NAME_MAX = 253
 UNIQUE_MAX, IN_USE_MAX = 512, 500
 #: A pod may have 200 000.
 FINALIZERS_MAX = 4
-#: No container of a pod runs after these.
 FINAL_PHASES = ("Succeeded", "Failed")
 #: Only the creator has written the object.
 CREATED_PHASES = ("", "Pending")

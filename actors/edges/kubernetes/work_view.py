@@ -177,7 +177,6 @@ class PodView(msgspec.Struct, kw_only=True, gc=False):
     owner_api: str = ""
     same_name: bool = False
     daemon: bool = False
-    #: The kubelet has reported a container.
     started: bool = False
     tolerates: tuple[TaintEffect, ...] = ()
     terminating: bool = False
@@ -643,7 +642,6 @@ class WorkEdge(Edge):
         self._claimed: dict[str, dict[str, None]] = {}
         #: Owners by pods that are not over.
         self._open: dict[str, str] = {}
-        #: The last report, by UID.
         self._lost = {each.uid: each for each in followed.pods}
         self._open |= {uid: owner for uid, each in self._lost.items() if (owner := owner_of(each))}
         self._owned |= {owner_of(each): each for each in self._lost.values()}

@@ -277,7 +277,6 @@ class Bus:
         return await self.call(new_method_call(target, name, signature or None, body), answer=answer)
 
     async def get(self, target: DBusAddress, name: str) -> Any:
-        """A property of any type."""
         return (await self.call(Properties(target).get(name), answer="v"))[0][1]
 
     async def subscribe(self, first_argument: str = "", **fields: str) -> None:

@@ -67,7 +67,6 @@ class _System(msgspec.Struct, rename="pascal"):
 
 
 def system_path(system: str) -> str:
-    """``system``: a path or an id; empty: found by UUID."""
     return system if not system or system.startswith("/") else f"{SYSTEMS}/{quote(system, safe='')}"
 
 
