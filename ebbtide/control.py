@@ -37,6 +37,7 @@ REQUEST_SECONDS_MAX = 5
 #: People and a script or two at once.
 CLIENTS_MAX = 8
 
+#: Only root may connect, with any umask.
 SOCKET_MODE = 0o600
 
 

@@ -125,6 +125,7 @@ class SystemClock:
 
 RUNTIME_LOCK_NAME = "daemon.lock"
 
+#: More than a process id and a line break.
 OWNER_BYTES_MAX = 64
 
 

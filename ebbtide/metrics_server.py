@@ -25,6 +25,7 @@ ANSWER_SECONDS_MAX = 5
 #: Two Prometheus servers, and people.
 CLIENTS_MAX = 8
 
+#: A request has a line and some headers.
 RECEIVE_BYTES = 4096
 
 

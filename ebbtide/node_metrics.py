@@ -136,6 +136,7 @@ class MetricsRecorder:
         if backend.exported is not None:
             settled = backend.exported()
             waiting = [wall_ns for seq, wall_ns in self.meters.ends.values() if seq > settled]
+            # The clock may have been set back.
             pending, behind_ns = len(waiting), max(0, now_ns - min(waiting, default=now_ns))
         return ReadContext(
             now_wall_ns=now_ns,

@@ -175,6 +175,7 @@ class _Past:
         self.meters, self.meters_whole = meters, True
         self._seen_seq = meters.seq
         self.starts = FailedStarts()
+        #: Of each shutdown's first record.
         self.hashes: dict[int, bytes] = {}
         self.hooks: dict[str, decisions.RunHook] = {}
         self._latest: dict[str, RawRecord] = {}

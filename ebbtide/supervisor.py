@@ -49,6 +49,7 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 SIGNALS = (*STOP_SIGNALS, signal.SIGHUP, signal.SIGCHLD)
 WAKE_BYTES_MAX = 64
 
+#: A wrong request: a restart would not help.
 WRONG = 2
 #: A shell's exit code for a command that did not start.
 NOT_STARTED = 127
@@ -183,6 +184,7 @@ class Supervisor:
             self._heard, self._patience_seconds = False, self._silent_seconds
         if self._patience_seconds <= 0:
             log_to_stderr(WARNING, "the daemon gives no sign of life: killing it")
+            # No other signal ends a stopped process.
             self._forward(signal.SIGKILL)
             self._patience_seconds = START_SECONDS_MAX
 
@@ -294,6 +296,7 @@ def _exec(command: Sequence[str], kept: list[tuple[str, int]], to_us: int, silen
                 os.dup2(descriptor, target)
             names = ":".join(name for name, _ in kept)
             environment |= {"LISTEN_FDS": str(len(kept)), "LISTEN_FDNAMES": names}
+            # sd_listen_fds(3) ignores them without it.
             environment["LISTEN_PID"] = str(os.getpid())
         os.execve(command[0], list(command), environment)
     except OSError as error:

@@ -87,6 +87,7 @@ def _play(folder: DemoFolder, *, live: bool, quiet: bool) -> DemoResult:
         except BrokenPipeError as error:
             raise ReaderGone from error
 
+    # Before the slow imports.
     say(f"Twelve pods from {folder.pods} come up as local processes.")
     import trio
 

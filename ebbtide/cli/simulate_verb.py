@@ -113,6 +113,7 @@ def simulate_command(output: str, **options: Any) -> int:
     seed = asked.seed or 0
     simulated: Simulated | SimulatedOutage
     simulated = simulate_outage(seed, __version__) if asked.outage else simulate(wanted, seed)
+    # A failed run leaves no partial journal.
     if asked.journal is not None:
         write_journal(asked.journal, simulated.files())
     return show_run(simulated, asked.command(seed), asked.journal, output)

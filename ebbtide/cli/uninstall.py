@@ -167,6 +167,7 @@ async def restore_node(kubeconfig: Path | None, name: str) -> Step:
             # All of them, also after an error: a Node with only an old condition accepts pods.
             problems = [problem for patch in patches if (problem := await writer.change(call, patch))]
         except Unanswered as error:
+            # The client's first line is the cause.
             problems = heard[:1] or [f"{error}: run this again when the API server answers"]
         finally:
             nursery.cancel_scope.cancel()

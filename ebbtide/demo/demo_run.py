@@ -37,6 +37,7 @@ from ebbtide.events.record.shutdown_record import SIGNS, PodRecord, ShutdownReco
 from ebbtide.events.units import span, span_s
 from ebbtide.options import RunOptions
 
+#: Time to read.
 PAUSE_SECONDS = 1.5
 UP_SECONDS_MAX = 10.0
 LOOK_SECONDS = 0.05

@@ -209,6 +209,7 @@ API_SECONDS_MAX = 5.0
 FOREIGN_LABEL = {"metadata": {"labels": {"ebbtide.dev/never": "set"}}}
 
 HTTP_UNAUTHORIZED, HTTP_INVALID = 401, 422
+#: More than a node has.
 PODS_MAX = 1000
 
 

@@ -91,6 +91,7 @@ class NodeSnapshot(NamedTuple):
     kubelet: KubeletState = KubeletState()
     runtime: RuntimeState = RuntimeState()
     api: ApiServerState = ApiServerState()
+    #: Why the mode cannot be used, and the cure.
     unfit: str = ""
 
 
@@ -430,6 +431,7 @@ def measurements(snapshot: Snapshot) -> Findings:
     mode = snapshot.node.mode if snapshot.node is not None else ""
     for each in snapshot.measured:
         if each.error:
+            # Mode api ends pods only by deletes.
             level: Level = "critical" if each.what == DRY_DELETE and mode == "api" else "warning"
             cure = MEASURE_CURES.get(each.what, "see its log, and measure again")
             yield Finding(level, "call-failed", f"{each.what} {each.target}: {each.error}", cure)

@@ -77,6 +77,7 @@ GONE_MAX = 20
 LEFT_SECONDS = 0.05
 #: Before a failed follower starts again.
 AGAIN_SECONDS = 15.0
+#: Between two dry runs.
 TRY_SECONDS = 3.0
 #: Beside the nodes: the leader's dry run and its first list.
 EVERY_JOURNAL = ""
@@ -230,6 +231,7 @@ class Leader:
 
 #: Another replica takes over after the same time.
 LEAVE_SECONDS_MAX = 3.0
+#: Each process of a pod needs another writer's name.
 NONCE_BYTES = 4
 
 
@@ -261,6 +263,7 @@ async def run_controller(options: Options, log: LogOutput) -> None:
         leadership = Leadership(
             link, configuration.namespace, LEASE, identity, log.tell, metrics.blocked_text, requests.take
         )
+        #: At most one.
         leads: list[Leader] = []
 
         async def act_as_leader() -> None:

@@ -97,6 +97,7 @@ class OutageMetrics:
         if not self.blocked:
             return ""
         seconds = BLOCKED_SECONDS + trio.current_time() - min(self._blocked_at.values())
+        # All journals, the empty node, come first.
         node, why = next(iter(self.blocked.items()))
         more = f" and {len(self.blocked) - 1} more" if len(self.blocked) > 1 else ""
         whose = f" of {node}{more}" if node else ""

@@ -128,7 +128,7 @@ def tables_of(journals: Sequence[JournalLocations]) -> TablesOf:
 
     def rows() -> Iterator[tuple[str, list[tuple[object, ...]]]]:
         for each in journals:
-            # Also in a process of the pool.
+            # Close each journal's files, also in a process of the pool.
             with click.Context(parquet, parent=click.get_current_context(silent=True)):
                 history = each.history()
                 for told in usable_records(history, said.append):

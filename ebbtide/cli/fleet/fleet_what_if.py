@@ -95,6 +95,7 @@ def what_if_command(
     if not configs:
         raise Refused("name the new configuration with --config FILE")
     if html is not None:
+        # Before a journal is read.
         if str(html) == STDOUT:
             raise Refused("--html needs a file, such as risk.html: the result goes to standard output")
         spare_journals(html, "--html")

@@ -459,6 +459,7 @@ def nothing(scene: Scene) -> Iterator[Cause]:
                 # Its volume may still be attached to another node.
                 describe = f"ebbtide outage explain {pod.label}"
             text = f"{pod.label} is not Terminating: {pod.waiting or 'it starts'}, {where}"
+            # Two of the scheduler's texts name a volume's place.
             bound = any(each in pod.waiting for each in work.SCHEDULER_TEXTS[:2])
             yield Cause("not-ready", text, (PLACE if bound else describe,))
 

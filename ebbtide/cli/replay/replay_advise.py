@@ -52,6 +52,7 @@ LEFT OUT: pods that perhaps got no stop signal, or at an unknown time. A workloa
 endings of its replicas. Times begin with the pod's stop, hooks included.
 """
 
+#: Ten times the needed time.
 MARGIN_PERCENT_MAX = 1000
 
 margin_option = click.option(
