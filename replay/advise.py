@@ -550,7 +550,15 @@ def _wave(
 ) -> WaveAdvice:
     known = [(each.times.ended_ns, each.name) for each, _ in workloads if each.times.ended_ns is not None]
     need_ns, because = max(known, key=lambda each: each[0], default=(None, ""))
-    seconds = 0 if need_ns is None else _with_margin(need_ns, [each for each, _ in workloads], caution)
+    seconds = 0
+    if need_ns is not None:
+        # More than the need, because SIGKILL comes at the end of the grace.
+        least = need_ns // NS_PER_SECOND + 1
+        whole = need_ns * (100 + caution.margin_percent) // (100 * NS_PER_SECOND) + 1
+        # No pod can use more than its own grace.
+        asked = [each.wanted_seconds for each, _ in workloads]
+        useful = whole if None in asked else max(each for each in asked if each is not None)
+        seconds = max(least, min(whole, useful))
     times = _times_of(pair for _, kinds in workloads for pair in kinds.items())
     kept: KeptBecause = ""
     if not workloads:
@@ -607,16 +615,6 @@ _KEPT_TEXTS: dict[KeptBecause, str] = {
     "would-lose": "with {seconds}, or with the other waves' new periods, pods of these nights would be lost",
     "few-pods": "{seen} of its {pods} seen to stop, too few to shorten it ({share} are needed)",
 }
-
-
-def _with_margin(need_ns: int, workloads: Sequence[Workload], caution: Caution) -> int:
-    """More than the need, because SIGKILL comes at the end of the grace."""
-    least = need_ns // NS_PER_SECOND + 1
-    whole = need_ns * (100 + caution.margin_percent) // (100 * NS_PER_SECOND) + 1
-    # No pod can use more than its own grace.
-    asked = [each.wanted_seconds for each in workloads]
-    useful = whole if None in asked else max(seconds for seconds in asked if seconds is not None)
-    return max(least, min(whole, useful))
 
 
 # --- to paste ---

@@ -227,14 +227,11 @@ class Curves:
         killed = pods.fates == (False, True, False) and not verdict.doubt
         if killed and then and now and need and now.grace_ns:
             for name in ("", workload(then.namespace, then.name, self._node)):
-                well = self._ended_percent(name, need.ns, now.grace_ns, well)
+                # The share of longer stops that ended within the new grace.
+                stops = self._stops.get(name, (Counter(), Counter()))
+                cut, ended = (Counter({ns: each[ns] for ns in each if ns > need.ns}) for each in stops)
+                later, shares = ended.total() + cut.total(), remaining(ended, cut)
+                left = min((share for ns, share in shares if ns <= now.grace_ns), default=WHOLE)
+                ended_percent = 100 * (WHOLE - left) * later // WHOLE
+                well = (ended_percent + well * PRIOR_STOPS) // (later + PRIOR_STOPS)
         return well if verdict.change == "perhaps-saved" else 100 - well
-
-    def _ended_percent(self, name: str, had_ns: int, has_ns: int, prior_percent: int) -> int:
-        """The share of stops that ended within ``has_ns``, of those that took longer than ``had_ns``."""
-        stops = self._stops.get(name, (Counter(), Counter()))
-        cut, ended = (Counter({ns: each[ns] for ns in each if ns > had_ns}) for each in stops)
-        later = ended.total() + cut.total()
-        left = min((share for ns, share in remaining(ended, cut) if ns <= has_ns), default=WHOLE)
-        ended_percent = 100 * (WHOLE - left) * later // WHOLE
-        return (ended_percent + prior_percent * PRIOR_STOPS) // (later + PRIOR_STOPS)
