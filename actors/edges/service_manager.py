@@ -1,7 +1,6 @@
 """systemd, the service manager: reports to it, and questions about the running system.
 
-Its descriptor store has a duplicate of the delay lock, so that the lock survives our crash. But logind waits
-until *every* duplicate is closed: at the release the store's must be gone before ours.
+Its descriptor store has a duplicate of the delay lock, so that the lock survives our crash.
 """
 
 from __future__ import annotations

@@ -443,9 +443,7 @@ def last_boot_text(order: PublishLastBoot, boot_id: str, journal: str, trace: st
 
 
 class CertificateNote(msgspec.Struct, rename={"boot_id": "bootId"}, omit_defaults=True):
-    """Void for another boot. Obstacles: ``running`` pods, ``mounted`` volumes, ``restarts``; ``more``: the
-    number without a name.
-    """
+    """Void for another boot. ``more``: pods and volumes without a name here."""
 
     safe: bool | None = None
     at: str = ""

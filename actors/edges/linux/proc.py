@@ -212,10 +212,9 @@ def mask_names(mask: int) -> tuple[str, ...]:
     return tuple(_NAME_BY_NUMBER[n] for n in range(1, SIGNAL_NUMBER_MAX + 1) if mask >> (n - 1) & 1)
 
 
-# By the masks of a container's first process. A caught signal is the program's business, an ignored one is
-# dropped. Any other has the kernel's default, which ends a process, but *not* the first of a pid namespace:
-# the usual reason why a container needs its whole grace. The program may read a blocked one in another way
-# (signalfd, sigwait).
+# By the masks of a container's first process. The kernel's default ends a process, but *not* the first of a
+# pid namespace: the usual reason why a container needs its whole grace. The program may read a blocked signal
+# in another way (signalfd, sigwait).
 
 Verdict = Literal["ends", "handles", "ignores", "unclear"]
 
