@@ -49,7 +49,7 @@ class ConfigState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     drop_ins: facts.DropInsRead | None = None
     assessed: GrantAssessed | None = None
     order_open: kinds.Key = ""
-    #: Since the open order, and not compared yet.
+    #: The files were read since the open order, and not compared yet.
     read_meanwhile: bool = False
     ordinal: int = 0
     retry_at_ns: int = NEVER_NS
@@ -133,7 +133,7 @@ def _reconcile(state: ConfigState, decisions: list[Event]) -> Result:
             sufficient=sufficient,
             overridden_by="" if sufficient or state.drop_ins is None else state.drop_ins.overridden_by,
         )
-        # logind is read every few seconds.
+        # Only a change: logind is read every few seconds.
         if assessed != state.assessed:
             state = replace(state, assessed=assessed)
             decisions.append(assessed)

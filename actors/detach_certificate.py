@@ -32,7 +32,7 @@ class CertificateState(MarksState, frozen=True, kw_only=True, omit_defaults=True
     listed: bool = False
     #: Pods without a fate since `PodsEnded`. -1: before it.
     awaited: int = -1
-    #: None: not read yet.
+    #: The mounts are ordered to be read, and what was found. None: not read yet.
     asked: bool = False
     check_key: str = ""
     mounted: BoundedTuple[kinds.Mount] | None = None
@@ -140,7 +140,7 @@ def _pod_ended(state: CertificateState, event: d.PodEnded, now: int) -> Result:
 
 
 def _delete_ended(state: CertificateState, event: f.OrderEnded, now: int) -> Result:
-    """After its pod's end: the kubelet will not start the pod again."""
+    """After a delete the kubelet will not start the pod again."""
     key = parse_order_key(event.key)
     uid = key.subject
     if key.what != "delete" or event.result != "done" or uid not in state.undeleted:
@@ -153,7 +153,7 @@ def _fate_known(state: CertificateState, event: d.PodEnded, now: int) -> Result:
 
 
 def _pods_ended(state: CertificateState, event: d.PodsEnded, now: int) -> Result:
-    """They still get their `PodEnded` in this step."""
+    """``unfinished`` pods still get their `PodEnded` in this step."""
     return replace(state, awaited=len(event.unfinished)), ()
 
 

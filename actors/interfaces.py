@@ -64,12 +64,12 @@ class Clock(Protocol):
 TraceContext = Callable[[str], str]
 #: A line for the operator, with its level.
 Tell = Callable[[int, str], None]
-#: As in sd-daemon(3).
+#: Levels as in sd-daemon(3).
 WARNING, NOTICE = 4, 5
 
 
 class StartState(NamedTuple):
-    """Before the daemon has a loop, for `DaemonStarted`. ``preparing`` None: no answer."""
+    """logind's, before the daemon has a loop, for `DaemonStarted`. ``preparing`` None: no answer."""
 
     preparing: bool | None = None
     kind: ShutdownKind = "unknown"

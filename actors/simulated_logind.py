@@ -15,7 +15,7 @@ from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.facts import DropInsRead, LogindRead, PrepareForShutdown
 from ebbtide.events.values import ShutdownKind
 
-#: A lock's holder; a daemon's process is a positive number.
+#: The service manager's store as a lock's holder; a daemon's process is a positive number.
 STORE = 0
 
 #: logind's own InhibitDelayMaxSec.
@@ -34,7 +34,7 @@ class Timer(Protocol):
 
 
 class Note(Protocol):
-    """`replay.sim.sim_node.WorldLog.note`."""
+    """Takes each event (`replay.sim.sim_node.WorldLog.note`)."""
 
     def __call__(self, what: str, *, detail: str = "", life: int = 0) -> object: ...
 
@@ -114,7 +114,7 @@ class SimulatedLogind:
         self._note("lock", life=holder)
 
     def duplicate(self, holder: int) -> None:
-        """Without logind."""
+        """Another descriptor for the same lock."""
         if self.holders:
             self.holders[holder] = None
 
