@@ -821,7 +821,6 @@ def _out_of_service(state: OutageState, now: int, *, found: bool = False) -> Res
     again: Sequence[Event] = ()
     if state.listed:
         state, again = _listing(replace(state, listed=False))
-    # It has rebooted during the write.
     if state.boot_id != state.off_boot:
         after, decisions = _rebooted(state, now)
     else:
