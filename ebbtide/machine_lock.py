@@ -1,11 +1,11 @@
 """One daemon protects a machine, whatever its folders: two would run the same hooks twice.
 
-The lock is a listening socket with an abstract name in the host's network namespace: a DaemonSet's pod
-(``hostNetwork``) and the host's unit meet there, and it ends with its process. The name has the user and the
-bus's socket: it concerns neither an unprivileged user's daemon nor another machine's bus.
+The lock is a listening socket with an abstract name in the host's network namespace, where a DaemonSet's pod
+(``hostNetwork``) and the host's unit meet. It ends with its process. The name has the user and the bus's
+socket: other users and other machines' buses have other locks.
 
-A waiting daemon stays connected until the first one has gone. A service manager starts that one again within
-seconds, with its lock and its journal, so the waiting one takes over later, and never in a shutdown.
+A service manager starts the first daemon again within seconds, with its lock and its journal. So a waiting
+daemon takes over later, and never in a shutdown.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from ebbtide.actors.edges.logind_reading import read_preparing
 from ebbtide.actors.edges.service_manager import ServiceManager
 from ebbtide.actors.interfaces import Tell
 
-#: The longest pause of a service manager before it starts the other daemon again is 5 s (`supervisor`), and a
-#: start takes a second or two on a busy machine.
+#: A service manager pauses for at most 5 s (`supervisor`), and a start takes a second or two on a busy
+#: machine.
 TAKEOVER_SECONDS = 10
 #: Between two looks while the name is free, or cannot be waited for.
 LOOK_SECONDS = 1.0
@@ -57,7 +57,7 @@ class Holder(NamedTuple):
 
 
 def machine_lock_name(bus_address: str) -> str:
-    """An abstract name; by the socket's file, which containers mount at other paths."""
+    """By the socket's file, which containers mount at other paths."""
     place = bus_address
     with suppress(OSError):
         found = os.stat(bus_socket(bus_address) or "")
@@ -66,7 +66,7 @@ def machine_lock_name(bus_address: str) -> str:
 
 
 def take_machine_lock(name: str) -> socket.socket | None:
-    """The lock, held until it is closed; None: another process has it."""
+    """Held until it is closed; None: another process has it."""
     lock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         lock.bind(name)
@@ -78,7 +78,7 @@ def take_machine_lock(name: str) -> socket.socket | None:
 
 
 async def serve_waiting(lock: socket.socket, waiting: set[Holder]) -> None:
-    """Keep the connections of waiting daemons until they or this process end; ``waiting`` has their names."""
+    """Keeps the connections of waiting daemons, which ``waiting`` lists."""
     lock.setblocking(False)
     async with trio.open_nursery() as nursery:
         while True:
@@ -204,7 +204,6 @@ async def _say_alive(service: ServiceManager) -> None:
 
 
 async def _stays_free(name: str) -> bool:
-    """The other one does not come back."""
     for _ in range(int(TAKEOVER_SECONDS / LOOK_SECONDS)):
         await trio.sleep(LOOK_SECONDS)
         if (found := connect_to_holder(name)) is not None:
