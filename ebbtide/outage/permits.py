@@ -8,12 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
 import msgspec
 import trio
 
-from ebbtide.actors.edges.kubernetes.api_calls import (
-    ApiCaller,
-    ListPart,
-    Unanswered,
-    answer_text,
-)
+from ebbtide.actors.edges.kubernetes.api_calls import ApiCaller, ListPart, Unanswered, answer_text
 from ebbtide.actors.edges.kubernetes.known_pods import Metadata
 from ebbtide.actors.edges.kubernetes.node_view import ClusterView, NodeView
 from ebbtide.actors.edges.kubernetes.work_view import PodView
@@ -169,10 +164,7 @@ class Permits:
     """
 
     def __init__(
-        self,
-        configuration: OutageConfiguration,
-        view: ClusterView,
-        etcd: Callable[[str], Awaitable[bool]],
+        self, configuration: OutageConfiguration, view: ClusterView, etcd: Callable[[str], Awaitable[bool]]
     ) -> None:
         self._configuration, self._view, self._etcd = configuration, view, etcd
         #: The permit's end: infinite while its actor has it.

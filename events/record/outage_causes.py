@@ -101,8 +101,7 @@ def _code(outage: OutageRecord) -> tuple[str, str]:
     if gravest is not None:
         return gravest.code, gravest.text.removesuffix(".")
     if outage.outcome != OPEN:
-        # After a false alarm its pods run on.
-        left = ", ".join(outage.unrecovered) if outage.outcome != "false-alarm" else ""
+        left = ", ".join(outage.unrecovered) if outage.outcome != "false-alarm" else ""  # its pods run on
         return ("unrecovered", f"{left} did not recover") if left else ("", "")
     last: Phase | None = outage.course[-1] if outage.course else None
     if last is not None and last.what == "permit" and not last.text.startswith(BRAKE_SAYS):

@@ -17,7 +17,7 @@ from functools import partial
 from hashlib import sha256
 from ipaddress import ip_address
 from time import strptime
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Annotated, NamedTuple, Protocol, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -82,6 +82,7 @@ READY: dict[object, Ready] = {"True": "True", "False": "False", "Unknown": "Unkn
 #: The daemon's note has some 300 characters; a person may add a reason.
 LAST_BOOT_CHARACTERS_MAX, DECLARED_CHARACTERS_MAX = 1024, 8192
 _OBJECT = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_Word = Annotated[str, msgspec.Meta(max_length=NAME_MAX)]
 NOTED_BOOT_CHARACTERS_MAX = 64
 #: The year 2242: later nanoseconds do not fit a record.
 ALIVE_SECONDS_MAX = 2**33
@@ -108,13 +109,13 @@ class Declared(msgspec.Struct, frozen=True, rename={"node_uid": "uid", "boot_id"
     ``seconds`` 0: not limited. ``problem``: why it cannot count. ``at`` separates two declarations.
     """
 
-    node_uid: str = ""
-    boot_id: str = ""
-    mark: str = ""
+    node_uid: _Word = ""
+    boot_id: _Word = ""
+    mark: _Word = ""
     by: str = ""
     seconds: int = 0
     problem: str = ""
-    at: str = ""
+    at: _Word = ""
 
 
 class NodeView(NamedTuple):
@@ -315,6 +316,7 @@ class ObservedNode:
         self.cloud_off_at = math.inf
         self.cloud_marks = "", ""
         self.alive_since = math.inf
+        self.report_seconds = REPORT_SECONDS
         self.news = trio.Event()
 
     def change(self) -> None:
@@ -639,7 +641,8 @@ class NodeEdge(Edge):
             if is_news:
                 await self._tell(outlet)
             mark = self._look().lease_mark
-            next_at = self._told_at + (FLOOD_REPORT_SECONDS if self._floods() else REPORT_SECONDS)
+            observed.report_seconds = FLOOD_REPORT_SECONDS if self._floods() else REPORT_SECONDS
+            next_at = self._told_at + observed.report_seconds
             silent_at = max(next_at, self._view.silent_at(self._node))
             with trio.move_on_at(math.inf if self._gone or mark == self._missed else silent_at):
                 await news.wait()

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 import trio
 
-from ebbtide.actors.edges.kubernetes.node_view import REPORT_SECONDS, ClusterView, Declared, ObservedNode
+from ebbtide.actors.edges.kubernetes.node_view import ClusterView, Declared, ObservedNode
 from ebbtide.actors.edges.proof_sources.proof_source import Machine, Said
 from ebbtide.actors.interfaces import Clock, Edge, Effect, Outlet, error_text
 from ebbtide.events import bounds
@@ -118,11 +118,9 @@ class StatementsEdge(Edge):
                         again_at = trio.current_time() + AGAIN_SECONDS
             if all(said.verdict != "on" for said in found.values()):
                 again_at = math.inf
-            if found != self._told:
-                # A kubelet can write a hundred statements a second, and each is recorded.
-                self._told = found
-                await trio.sleep(REPORT_SECONDS)
-            observed = self._view.of(self._node)
+            before, self._told, observed = self._told, found, self._view.of(self._node)
+            # Each statement is recorded, and a kubelet can write a hundred a second.
+            await trio.sleep(observed.report_seconds if found != before else 0)
             alive = observed.node.alive if observed.node is not None else None
             ends_at = _ends_at(alive, observed) if alive is not None else math.inf
             with trio.move_on_at(min(again_at, ends_at if ends_at > trio.current_time() else math.inf)):

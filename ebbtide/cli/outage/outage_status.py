@@ -409,9 +409,9 @@ Examples:
   ebbtide outage ls --all -o json | jq -r '.outages[].outcome'
 
 
-The first lines name the leading controller, and why its record is behind the cluster. Read from its
-journals; only --all reads those without an open outage. A journal that cannot be read to its end may hide
-one: it is named, and the exit code is 4 (torn), 5 (corrupt) or 6 (written by another version).
+The first line names the leading controller; more say why its record is behind the cluster, if it is. Read
+from its journals; only --all reads those without an open outage. A journal that cannot be read to its end may
+hide one: it is named, and the exit code is 4 (torn), 5 (corrupt) or 6 (written by another version).
 """
 
 
