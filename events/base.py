@@ -266,7 +266,7 @@ class RedactedFrom(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The original of a redacted journal; its records have the same numbers.
 
     ``head``: the chain hash of the original's last record; ``trace_ids``: by the number of a shutdown's first
-    record. Both in hexadecimal digits.
+    record. All in hexadecimal digits.
     """
 
     journal_id: str

@@ -1,7 +1,7 @@
 """Where segments are read from, and which of them make up the journal.
 
 The newest whole segment of all locations is the tip; from there the links lead back to the begin. Other
-segments do not count. Without Trio a reading command starts three times as fast, so `events.disk` writes.
+segments do not count. This module needs no Trio, so a reading command starts three times as fast.
 """
 
 from __future__ import annotations

@@ -511,7 +511,7 @@ class PodsEnded(Decision):
 class EpisodeClosed(Decision):
     """The end of a shutdown, after a cancel or on the next boot. ``last_wave``: -1 if none began.
 
-    ``followed``: the next shutdown begins in the same step, so tasks for an episode's end wait for its end.
+    ``followed``: the next shutdown begins in the same step, so tasks for an episode's end wait for that end.
     """
 
     template = "shutdown closed: {self.outcome}"

@@ -568,7 +568,7 @@ class ContainerExited(Fact):
     """``exit_code`` None: unknown, as for an adopted process.
 
     ``gone``: it had vanished before a look. ``never_ran``: expected to start, and not seen to run. ``lost``:
-    the runtime lost it, as with its shim, and made up the exit code.
+    the runtime lost it, as with its shim, and the exit code is the runtime's own.
     """
 
     lane = OUTCOMES

@@ -77,7 +77,10 @@ class Container(Value):
 
 
 class Deletion(Value):
-    """``since_ns``: a Pod's ``deletionTimestamp`` on this boot's monotonic clock."""
+    """``since_ns``: when the Pod was deleted, on this boot's monotonic clock.
+
+    The API's ``deletionTimestamp`` is later by the grace.
+    """
 
     since_ns: int
     grace_seconds: int
