@@ -20,7 +20,7 @@ from ebbtide.events.messages import Names
 
 
 class UnknownType(Exception):
-    """This version does not know an event's type."""
+    """This version does not know an event's type: read the journal with a newer ebbtide."""
 
 
 class BadPayload(Exception):

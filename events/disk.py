@@ -46,7 +46,7 @@ Ts = TypeVarTuple("Ts")
 
 
 class JournalLocked(Exception):
-    """Another program writes this journal."""
+    """Another program writes this journal: end it first, or name another directory with --journal."""
 
 
 class SegmentGone(OSError):
@@ -418,7 +418,7 @@ def disk_waits() -> Waits:
 async def bounded(
     function: Callable[[Unpack[Ts]], Awaitable[T]], *args: *Ts, seconds: float | None = None
 ) -> T:
-    """Raises OSError (ETIMEDOUT) if the call does not end in time. A thread without a processor gets more."""
+    """Raises OSError (ETIMEDOUT) if the call is late. A thread that lacks a processor gets more time."""
     seconds = bounds.now.disk_seconds if seconds is None else seconds
     thread, answers, errors = _Thread(), list[T](), list[Exception]()
     reset = _thread.set(thread)

@@ -65,7 +65,7 @@ CURE_OF_LARGE = "one that you trust can be unpacked, and its folder 'segments' b
 
 
 class NotPacked(Exception):
-    """Name a directory, or a file that ``ebbtide journal pack`` made."""
+    """No packed journal: name a directory, or a file that ``ebbtide journal pack`` made."""
 
 
 def write_pack(file: IO[bytes], manifest: Mapping[str, Any], pieces: Iterable[tuple[str, bytes]]) -> None:

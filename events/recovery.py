@@ -171,7 +171,7 @@ _BANNERS_OF_NOTHING: dict[State, str] = _BANNERS | {
 
 
 class ForeignJournal(Exception):
-    """The journal belongs to another machine."""
+    """The journal belongs to another machine: move it away, or name another directory with --journal."""
 
 
 def refuse_foreign(header: Header | None, machine_id: str) -> None:

@@ -372,8 +372,9 @@ class Sample(NamedTuple):
 
 
 class ShippingState(msgspec.Struct, frozen=True, kw_only=True):
-    """Counts of closed segments; ``failed`` counts requests. ``lost``: removed here before they were known to
-    be stored. ``oldest_wall_ns``: the last write of the oldest pending one; ``reason``: why it is not stored.
+    """Counts of closed segments; ``failed`` counts requests. ``lost``, since the daemon's start: removed here
+    before they were known to be stored. ``oldest_wall_ns``: the last write of the oldest pending one;
+    ``reason``: why it is not stored.
     """
 
     stored: int = 0
