@@ -929,11 +929,13 @@ class DetachCertified(Decision):
     def text(self, names: Names, at: Stamp) -> str:
         if self.safe:
             return f"safe to detach: {plural(self.ended, 'pod')} ended, no volume is mounted"
+        return f"not safe to detach: {self.why_unsafe(names)}"
+
+    def why_unsafe(self, names: Names) -> str:
         running = f"not seen to end: {names.some_of(self.running)}" if self.running else ""
         mounted = f"mounted: {mounts_text(names, self.mounted)}" if self.mounted else ""
         again = "the kubelet may have started pods again" if self.restarts else ""
-        why = "; ".join(each for each in (running, again, mounted) if each) or "what is mounted is not known"
-        return f"not safe to detach: {why}"
+        return "; ".join(each for each in (running, again, mounted) if each) or "what is mounted is not known"
 
 
 class PublishCertificate(Order):

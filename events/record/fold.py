@@ -753,12 +753,10 @@ class ShutdownFold(EpisodeFold):
     def detach_certified(self, event: d.DetachCertified) -> None:
         self.record.by.certificate = event
         if not event.safe:
-            volumes = [f"{self.label(uid)} {name}" if uid else name for uid, name in event.mounted]
-            what = f"not seen to end: {self.labels(event.running)}" if event.running else ""
-            left = f"mounted: {shortened_list(volumes)}" if volumes else ""
-            again = "the kubelet may have started pods again" if event.restarts else ""
-            why = "; ".join(part for part in (what, again, left) if part) or "what is mounted is not known"
-            self.note("not-safe-to-detach", why=why)
+            uids = (*event.running, *(uid for uid, _ in event.mounted))
+            self.note(
+                "not-safe-to-detach", why=event.why_unsafe(Names({uid: self.label(uid) for uid in uids}))
+            )
 
     @meaning(d.LeftUndone)
     def left_undone(self, event: d.LeftUndone) -> None:
