@@ -347,7 +347,11 @@ def answer_of_http(status: int, content_type: str, retry_after: str, body: bytes
             text = parse_status(body).reason
     reason = f"HTTP {status}: {text}" if text else f"HTTP {status}"
     if status in HTTP_RETRYABLE:
-        return Again(reason, _parse_retry_after(retry_after))
+        # Whole seconds, not a date: our clock may be wrong. int() of many digits is slow, and nine are above
+        # the limit.
+        pause = retry_after.strip()
+        seconds = int(pause[:9]) if pause.isascii() and pause.isdecimal() else None
+        return Again(reason, None if seconds is None else min(seconds * NS_PER_SECOND, AFTER_NS_MAX))
     if status in HTTP_REJECTED:
         return Rejected(reason, too_large=status == HTTP_TOO_LARGE)
     return Refused(reason)
@@ -377,14 +381,6 @@ def acknowledged(body: bytes, protobuf: bool = True) -> Answer:
         return parse_partial_success(body)
     except NotProtobuf as error:
         return Again(f"the answer cannot be read: {error}")
-
-
-def _parse_retry_after(text: str) -> int | None:
-    """Not from a date, because our clock may be wrong."""
-    text = text.strip()
-    # int() of many digits is slow, and nine are above the limit.
-    seconds = int(text[:9]) if text.isascii() and text.isdecimal() else None
-    return None if seconds is None else min(seconds * NS_PER_SECOND, AFTER_NS_MAX)
 
 
 #: Shorter values are no secrets and occur in any text.
