@@ -143,12 +143,11 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def brief(self) -> bool:
-        """A line for people, not bookkeeping."""
+        """For people, not bookkeeping."""
         return self.level < DEBUG
 
     @property
     def bad(self) -> bool:
-        """A failure or a warning."""
         return self.level < NOTICE
 
 

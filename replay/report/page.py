@@ -282,7 +282,6 @@ def waves_section(shutdown: shutdown_record.ShutdownRecord) -> Markup:
     return section("waves", "Waves", table("Waves in their order", headings, rows), *curves)
 
 
-#: A bar's width, in parts.
 BAR_SCALE = 1000
 BAR_HEIGHT = 6
 

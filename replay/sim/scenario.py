@@ -63,7 +63,6 @@ ApiIs = Literal["works", "fails", "hangs"]
 #: Stop signals, or SIGKILL too.
 RuntimeRefuses = Literal["nothing", "stops", "everything"]
 
-#: The daemon's mode on a Kubernetes node.
 NodeMode = Literal["", "auto", "api", "cri", "observe"]
 
 #: stays: it ignores stop orders; slow: it takes seconds to stop.

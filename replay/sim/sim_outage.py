@@ -428,7 +428,7 @@ class World:
 
 
 class Leader:
-    """One process: the stored system, and effects that take time."""
+    """One process, with effects that take time."""
 
     def __init__(self, world: World) -> None:
         self.world, loop = world, world.loop

@@ -206,8 +206,6 @@ class Booted(NamedTuple):
 
 
 class Machine:
-    """`run` it, then read ``journal``, ``log`` and ``boots``."""
-
     def __init__(self, plan: drawing.SimulationPlan) -> None:
         self.plan = plan
         self._draws = drawing.Draws(plan.seed).fork("machine")

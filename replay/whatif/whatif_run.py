@@ -123,7 +123,7 @@ def what_if(history: History, first_seq: int, changes: Changes, curves: Curves |
 
 
 def run_again(shutdown: RecordedShutdown, changes: Changes, curves: Curves | None = None) -> Comparison:
-    """As `what_if`. Raises WrongChange."""
+    """Raises WrongChange."""
     if changes.settings is not None:
         # The daemon sets it, not a configuration.
         version = shutdown.settings.projection_version
