@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import struct
 import subprocess
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -227,28 +227,19 @@ def read_wtmp(path: Path, alive_ns: int, processor: str = "") -> WtmpEnd:
     form = UTMP_FORMS.get(processor or os.uname().machine)
     if form is None or not alive_ns:
         return "absent"
-    size = form[0]
+    size, seconds_at, width = form
     try:
         data = _tail(path, WTMP_ENTRIES_MAX * size)
     except FileNotFoundError:
         return "absent"
-    for at_ns, is_shutdown in _boots_and_shutdowns(data[len(data) % size :], form):
-        if at_ns > alive_ns:
-            return "shutdown" if is_shutdown else "no-shutdown"
-    return "absent"
-
-
-def _boots_and_shutdowns(data: bytes, form: tuple[int, int, str]) -> Iterator[tuple[int, bool]]:
-    """Time, and is it a shutdown?"""
-    size, seconds_at, width = form
-    for at in range(0, len(data) - size + 1, size):
+    for at in range(len(data) % size, len(data), size):
         (kind,) = struct.unpack_from("<h", data, at)
-        if kind not in (UTMP_RUN_LEVEL, UTMP_BOOT_TIME):
-            continue
         is_shutdown = data[at + UTMP_USER_AT : at + UTMP_USER_AT + 32] == SHUTDOWN_USER
-        if is_shutdown or kind == UTMP_BOOT_TIME:
+        if kind == UTMP_BOOT_TIME or (kind == UTMP_RUN_LEVEL and is_shutdown):
             seconds, microseconds = struct.unpack_from(width, data, at + seconds_at)
-            yield seconds * NS_PER_SECOND + microseconds * 1000, is_shutdown
+            if seconds * NS_PER_SECOND + microseconds * 1000 > alive_ns:
+                return "shutdown" if is_shutdown else "no-shutdown"
+    return "absent"
 
 
 class LogEnd(NamedTuple):
