@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import socket
 import struct
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -36,11 +35,11 @@ COMMAND_CHARACTERS_MAX = 200
 #: linux/netlink.h, sock_diag.h and unix_diag.h: the names and users of all listening Unix sockets.
 NETLINK_SOCK_DIAG, SOCK_DIAG_BY_FAMILY, DUMP_REQUEST, TCP_LISTEN = 4, 20, 0x301, 10
 UNIX_DIAG_NAME, UNIX_DIAG_UID, SHOW_NAME_AND_UID = 0, 7, 0x41
-#: A request's size, an answer's without attributes, and the kernel's largest part.
-REQUEST_BYTES, DIAG_BYTES, ANSWER_BYTES_MAX = 40, 32, 65536
+#: A request's size, an answer's before and in its attributes, and the kernel's largest part.
+REQUEST_BYTES, DIAG_BYTES, UID_BYTES, ANSWER_BYTES_MAX = 40, 32, 8, 65536
 LISTENERS = struct.pack(
-    *("=IHHIIBBHIIIII", REQUEST_BYTES, SOCK_DIAG_BY_FAMILY, DUMP_REQUEST, 0, 0, socket.AF_UNIX, 0, 0),
-    *(1 << TCP_LISTEN, 0, SHOW_NAME_AND_UID, 0, 0),
+    *("=IHHQBBHIIIQ", REQUEST_BYTES, SOCK_DIAG_BY_FAMILY, DUMP_REQUEST, 0),
+    *(socket.AF_UNIX, 0, 0, 1 << TCP_LISTEN, 0, SHOW_NAME_AND_UID, 0),
 )
 
 
@@ -130,10 +129,8 @@ def listener_uid(name: str) -> int:
     """The user who listens under this name, from the kernel. Unknown: this one, as a daemon that hangs still
     protects the machine.
     """
-    with (
-        suppress(OSError),
-        socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_SOCK_DIAG) as kernel,
-    ):
+    wanted = struct.pack("=HH", 4 + len(name), UNIX_DIAG_NAME) + name.encode()
+    with suppress(OSError), socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_SOCK_DIAG) as kernel:
         kernel.settimeout(LOOK_SECONDS)
         kernel.send(LISTENERS)
         while data := kernel.recv(ANSWER_BYTES_MAX):
@@ -141,13 +138,10 @@ def listener_uid(name: str) -> int:
                 size, kind = struct.unpack_from("=IH", data)
                 if kind != SOCK_DIAG_BY_FAMILY:
                     return os.geteuid()
-                found, attributes = dict[int, bytes](), data[DIAG_BYTES:size]
-                while attributes:
-                    length, which = struct.unpack_from("=HH", attributes)
-                    found[which] = attributes[4:length]
-                    attributes = attributes[(length + 3) & ~3 :]
-                if found.get(UNIX_DIAG_NAME) == name.encode() and UNIX_DIAG_UID in found:
-                    return int.from_bytes(found[UNIX_DIAG_UID], sys.byteorder)
+                # The name is the first attribute, and the user the last.
+                length, which, uid = struct.unpack_from("=HHI", data, size - UID_BYTES)
+                if data.startswith(wanted, DIAG_BYTES) and (length, which) == (UID_BYTES, UNIX_DIAG_UID):
+                    return int(uid)
                 data = data[(size + 3) & ~3 :]
     return os.geteuid()
 
@@ -180,8 +174,7 @@ async def lock_machine(bus_address: str, service: ServiceManager, tell: Tell) ->
                         break
                     line = f"another Ebbtide protects this machine ({holder.text}): waiting for its end"
                     if line != told:
-                        tell(4, line)
-                    told = line
+                        tell(4, told := line)
                     await service.notify_in_time(READY=1, STATUS=line)
                     # A holder never sends anything: readable means its end.
                     await trio.lowlevel.wait_readable(connected)

@@ -35,17 +35,18 @@ def _resident_bytes(field: int = 1) -> int:
 
 
 class MemoryWatch:
-    """``bytes_max``: more than now, up to the whole process's limit."""
+    """``bytes_max``: more than now, up to the whole process's limit. ``reading``: for the error."""
 
-    def __init__(self, bytes_max: int) -> None:
+    def __init__(self, bytes_max: int, reading: str = "the journal") -> None:
         now = _resident_bytes()
         # Freed memory may stay with the process after another journal: an ordinary one is read all the same.
         self._bytes_max = min(now + bytes_max, max(PROCESS_BYTES_MAX, now + ORDINARY_BYTES))
+        self._problem = f"{reading}: {too_large_text(bytes_max)}"
 
     def look(self) -> None:
         """Raises MemoryError."""
         if _resident_bytes() > self._bytes_max:
-            raise MemoryError
+            raise MemoryError(self._problem)
 
     def watched(self, items: Iterable[T]) -> Iterator[T]:
         for count, item in enumerate(items):
@@ -75,7 +76,7 @@ class WatchedSource:
     """Looks before each read. The error names the journal, also from a process of the pool."""
 
     def __init__(self, source: Source) -> None:
-        self._source, self._memory = source, MemoryWatch(READER_BYTES_MAX)
+        self._source, self._memory = source, MemoryWatch(READER_BYTES_MAX, source.location)
         #: A packed journal has its original's damage.
         self.stated = stated_findings(source)
 
@@ -88,8 +89,5 @@ class WatchedSource:
 
     def read(self, name: str, offset: int, size: int) -> bytes:
         """Raises MemoryError, OSError."""
-        try:
-            self._memory.look()
-        except MemoryError:
-            raise MemoryError(f"{self.location}: {too_large_text(READER_BYTES_MAX)}") from None
+        self._memory.look()
         return self._source.read(name, offset, size)

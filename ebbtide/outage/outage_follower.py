@@ -19,7 +19,7 @@ import trio
 from ebbtide import __version__
 from ebbtide.actors.edges.kubernetes.api_calls import ApiCaller
 from ebbtide.actors.edges.kubernetes.config_maps import JOURNAL_BYTES_MAX, ConfigMapStorage, TooLarge
-from ebbtide.actors.edges.kubernetes.node_view import ClusterView, NodeEdge
+from ebbtide.actors.edges.kubernetes.node_view import FLOOD_REPORT_SECONDS, ClusterView, NodeEdge
 from ebbtide.actors.interfaces import NOTICE, WARNING, Clock, Edge, Tell
 from ebbtide.actors.outage import OUTAGE, WELL, OutageState
 from ebbtide.actors.runner import Effects, Inbox, Sequencer
@@ -138,8 +138,7 @@ class Follower:
         self._shared, self.node, self.node_uid = shared, node, node_uid
         self._storage = ConfigMapStorage(shared.caller, shared.namespace, node_uid, shared.writer, node)
         self.node_edge = NodeEdge(
-            *(shared.caller, shared.view, node, node_uid, self._heeds_renewals),
-            floods=lambda: self._storage.fill > FLOOD_FILL,
+            *(shared.caller, shared.view, node, node_uid, self._heeds_renewals, self._floods)
         )
         self._lost = ""
         self._leaving = False
@@ -163,6 +162,9 @@ class Follower:
 
     def _tell(self, level: int, line: str) -> None:
         self._shared.tell(level, f"{self.node}: {line}")
+
+    def _floods(self) -> bool:
+        return self._storage.fill > FLOOD_FILL
 
     def _heeds_renewals(self) -> bool:
         """Whether a decision depends on each renewal."""
@@ -281,9 +283,7 @@ class Follower:
         self._full_at_bytes = begin_segment(self._writer, self.system, self._shared.clock)
 
     def _after(self, records: Sequence[Record]) -> None:
-        if not self._begun.is_set() and any(
-            isinstance(each.event, NodeRead | NodeDeleted) for each in records
-        ):
+        if any(isinstance(each.event, NodeRead | NodeDeleted) for each in records):
             self._begun.set()
         for observe in self._shared.observers:
             observe(self, records)
@@ -308,13 +308,13 @@ class Follower:
         calm_since = math.inf
         while True:
             now = trio.current_time()
-            if self.system.episode or in_trouble(self._shared.view, self.node, self.node_uid):
-                calm_since = math.inf
-            else:
-                calm_since = min(calm_since, now)
+            trouble = self.system.episode or in_trouble(self._shared.view, self.node, self.node_uid)
+            calm_since = math.inf if trouble else min(calm_since, now)
             if self._storage.fill > 1:
                 self._lost = FULL
-            if self._lost or now - calm_since >= REST_SECONDS:
+            # A new follower reports the Node at once.
+            rest_seconds = FLOOD_REPORT_SECONDS if self._floods() else REST_SECONDS
+            if self._lost or now - calm_since >= rest_seconds:
                 break
             with trio.move_on_after(LOOK_SECONDS):
                 await self._ended.wait()

@@ -412,7 +412,7 @@ class ConfigMapStorage:
         self.at_rest = False
         self.fenced = False
         self._path = maps_path(namespace)
-        self._source = ConfigMapSource(_location(namespace, node_uid))
+        self.source = ConfigMapSource(_location(namespace, node_uid))
         #: By number, without data; also pieces that wait for their deletion.
         self._index: dict[int, Piece] = {}
         #: As objects, by number.
@@ -431,11 +431,7 @@ class ConfigMapStorage:
 
     @property
     def location(self) -> str:
-        return self._source.location
-
-    @property
-    def source(self) -> ConfigMapSource:
-        return self._source
+        return self.source.location
 
     async def acquire(self, program: str) -> None:
         """Read the journal. The first create decides between two writers."""
@@ -450,12 +446,12 @@ class ConfigMapStorage:
             self._first = self._said_first = chain[-1].first
             self._hash = chain[-1].hash
         self._next = read.free_after(self._last[0])
-        self._source.load(read, self._first)
+        self.source.load(read, self._first)
 
     def begin_anew(self) -> None:
         """The next piece is the journal's first."""
         self._first = self._next
-        self._source.load(Pieces())
+        self.source.load(Pieces())
 
     async def release(self) -> None:
         """No lock is held."""
@@ -465,7 +461,7 @@ class ConfigMapStorage:
         if any(each.segment == name for each in self._index.values()):
             raise FileExistsError(errno.EEXIST, "a segment of that name is there", name)
         # As large as the whole outage.
-        self._source.forget()
+        self.source.forget()
         return ConfigMapFile(self, name)
 
     async def sync_file(self, name: str) -> None:
@@ -479,14 +475,14 @@ class ConfigMapStorage:
 
     async def call(self, function: Callable[[Unpack[Ts]], T], *args: *Ts) -> T:
         """Holds the pieces in memory meanwhile."""
-        read = not self._source.loaded
+        read = not self.source.loaded
         if read:
-            self._source.load(await self._read(), self._first)
+            self.source.load(await self._read(), self._first)
         try:
             return await trio.to_thread.run_sync(function, *args, abandon_on_cancel=True, limiter=READING)
         finally:
             if read:
-                self._source.forget()
+                self.source.forget()
 
     async def append(self, segment: str, offset: int, data: bytes) -> None:
         """Raises Fenced, OSError."""

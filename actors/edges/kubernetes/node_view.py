@@ -633,12 +633,8 @@ class NodeEdge(Edge):
         while True:
             observed = self._view.of(self._node)
             news = observed.news
-            is_news = (
-                self._heeded()
-                or self._told is None
-                or self._look()._replace(lease_mark=self._told.lease_mark) != self._told
-            )
-            if is_news:
+            told, look = self._told, self._look()
+            if self._heeded() or told is None or look._replace(lease_mark=told.lease_mark) != told:
                 await self._tell(outlet)
             mark = self._look().lease_mark
             observed.report_seconds = FLOOD_REPORT_SECONDS if self._floods() else REPORT_SECONDS
