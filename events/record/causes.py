@@ -43,23 +43,11 @@ class CauseRow(NamedTuple):
     find: Callable[[shutdown_record.PodRecord], str | bool | None]
 
 
-def _delete_refusal(pod: shutdown_record.PodRecord) -> str | None:
-    """A pod that was signalled after all had its time."""
-    told = any(each.signalled_ns is not None for each in pod.containers)
-    return pod.refused if pod.refused and not told else None
-
-
 def ignored_stop(pod: shutdown_record.PodRecord) -> bool:
     # Only the first process gets the stop signal.
     signals = {each.name: each.stop_signal for each in pod.containers}
     firsts = ((taken.container, taken.processes[0]) for taken in pod.autopsies if taken.processes)
     return any(signals.get(name, "SIGTERM") in first.signals_ignored for name, first in firsts)
-
-
-def _killed_elsewhere(pod: shutdown_record.PodRecord) -> bool:
-    """Neither we nor a kubelet sent SIGKILL."""
-    ends = pod.containers
-    return bool(ends) and all(each.killed_ns is None and each.asked_ns is None for each in ends)
 
 
 #: A pod that lost a smaller share of its time lacked grace, not the signal.
@@ -83,11 +71,6 @@ def _slow_stop(pod: shutdown_record.PodRecord) -> str | None:
     return None
 
 
-def _had_less(pod: shutdown_record.PodRecord) -> bool:
-    wanted = pod.wanted_grace_seconds
-    return wanted is not None and pod.grace_ns is not None and pod.grace_ns < wanted * NS_PER_SECOND
-
-
 _KILLED: tuple[PodOutcome, ...] = ("killed",)
 _FAILED: tuple[PodOutcome, ...] = ("failed",)
 _UNKNOWN: tuple[PodOutcome, ...] = ("unknown",)
@@ -108,7 +91,15 @@ CAUSES: tuple[CauseRow, ...] = (
         "the stop signal was not sent",
         lambda pod: next((each.stop_refusal for each in pod.containers if each.stop_refused), None),
     ),
-    CauseRow("delete-refused", BAD_FATES, "the API server did not take the delete", _delete_refusal),
+    CauseRow(
+        "delete-refused",
+        BAD_FATES,
+        "the API server did not take the delete",
+        # A pod that was signalled after all had its time.
+        lambda pod: (
+            None if any(each.signalled_ns is not None for each in pod.containers) else pod.refused or None
+        ),
+    ),
     CauseRow(
         "kill-refused",
         _FAILED,
@@ -117,7 +108,16 @@ CAUSES: tuple[CauseRow, ...] = (
     ),
     CauseRow("outlived-kill", _FAILED, "still there after SIGKILL", lambda pod: True),
     CauseRow("hurried", _KILLED, "a person asked not to wait for it", lambda pod: pod.hurried_ns is not None),
-    CauseRow("killed-elsewhere", _KILLED, "SIGKILL from elsewhere", _killed_elsewhere),
+    CauseRow(
+        "killed-elsewhere",
+        _KILLED,
+        "SIGKILL from elsewhere",
+        # Neither we nor a kubelet sent it.
+        lambda pod: (
+            bool(pod.containers)
+            and all(each.killed_ns is None and each.asked_ns is None for each in pod.containers)
+        ),
+    ),
     CauseRow(
         "hook-overran",
         _KILLED,
@@ -126,7 +126,14 @@ CAUSES: tuple[CauseRow, ...] = (
     ),
     CauseRow("signal-ignored", _KILLED, "the first process ignores the stop signal", ignored_stop),
     CauseRow("stop-slow", _KILLED, "the runtime was slow to send the stop signal", _slow_stop),
-    CauseRow("time-cut", _KILLED, "had less time than its spec asks for", _had_less),
+    CauseRow(
+        "time-cut",
+        _KILLED,
+        "had less time than its spec asks for",
+        lambda pod: (
+            pod.grace_ns is not None and pod.grace_ns < (pod.wanted_grace_seconds or 0) * NS_PER_SECOND
+        ),
+    ),
     CauseRow("grace-over", _KILLED, "had not ended when the grace was over", lambda pod: True),
     CauseRow("no-fate", _UNKNOWN, "no fate on record", lambda pod: not pod.reason),
     _unknown("still-running", "still running when the lock was released"),

@@ -213,23 +213,17 @@ class Beforehand:
             case f.ApiRead() | f.RuntimeRead() | f.KubeletRead() as event:
                 part, self.parts[part] = part_state(event)
             case base.Checkpoint() as mark if fresh:
-                self._take_checkpoint(mark)
-
-    def _take_checkpoint(self, mark: base.Checkpoint) -> None:
-        names = ("EpisodeActor", "NodeStatusActor")
-        mine = (each for each in mark.actors if each.actor in names and not each.subject)
-        states = {each.actor: plain_payload(bytes(each.state)) for each in mine}
-        episode, status = (state if isinstance(state := states.get(name), dict) else {} for name in names)
-        given = ("periods", "requested_ns", "reserve_ns")
-        known: dict[str, Any] = {name: episode[name] for name in given if name in episode}
-        known["budget"] = "elastic" if episode.get("elastic") else "strict"
-        known["sleep_action"] = episode.get("sleep_action", True)
-        known["status_flush_ns"] = status.get("flush_ns", 0)
-        known["trace_flush_ns"] = status.get("trace_flush_ns", 0)
-        try:
-            self.configuration = msgspec.convert(known, shutdown_record.ConfigurationRecord)
-        except msgspec.ValidationError:
-            return
+                names = ("EpisodeActor", "NodeStatusActor")
+                mine = (each for each in mark.actors if each.actor in names and not each.subject)
+                states = {each.actor: plain_payload(bytes(each.state)) for each in mine}
+                plan, status = (of if isinstance(of := states.get(name), dict) else {} for name in names)
+                given = ("periods", "requested_ns", "reserve_ns", "sleep_action")
+                known: dict[str, Any] = {name: plan[name] for name in given if name in plan}
+                known["budget"] = "elastic" if plan.get("elastic") else "strict"
+                known["status_flush_ns"] = status.get("flush_ns", 0)
+                known["trace_flush_ns"] = status.get("trace_flush_ns", 0)
+                with suppress(msgspec.ValidationError):
+                    self.configuration = msgspec.convert(known, shutdown_record.ConfigurationRecord)
 
 
 _CONFIGURED = shutdown_record.ConfigurationRecord.__struct_fields__
