@@ -575,8 +575,16 @@ def load_manifests(
     gathered = Gathered(ReadOptions(allow_zero_sleep))
     files: list[tuple[str | Path, bool]] = []
     for path in paths:
-        is_folder = str(path) != STDIN and Path(path).is_dir()
-        files += [(each, False) for each in _in_folder(Path(path))] if is_folder else [(path, True)]
+        if str(path) == STDIN or not Path(path).is_dir():
+            files.append((path, True))
+            continue
+        try:
+            # Regular files, as for the kubelet's static pods. Hidden files are unfinished copies.
+            inside = [each for each in sorted(Path(path).iterdir()) if each.suffix in MANIFEST_SUFFIXES]
+            shown = [each for each in inside if not each.name.startswith(".")]
+            files += [(each, False) for each in shown if stat.S_ISREG(each.stat().st_mode)]
+        except OSError as error:
+            raise _unreadable(Path(path), error) from error
     for file, named in files:
         from_stdin = str(file) == STDIN
         name = STDIN_NAME if from_stdin else str(file)
@@ -979,15 +987,6 @@ def _mapping(node: Node, path: str, name: str) -> Node:
     if not isinstance(found.value, dict):
         raise DocumentError(f"{at} is {describe(found)}: it must be a mapping", found.line)
     return found
-
-
-def _in_folder(folder: Path) -> list[Path]:
-    """Regular files, as for the kubelet's static pods. Hidden files are unfinished copies."""
-    try:
-        found = [path for path in sorted(folder.iterdir()) if path.suffix in MANIFEST_SUFFIXES]
-        return [path for path in found if not path.name.startswith(".") and stat.S_ISREG(path.stat().st_mode)]
-    except OSError as error:
-        raise _unreadable(folder, error) from error
 
 
 def _unreadable(path: str | Path, error: Exception) -> ManifestError:

@@ -35,7 +35,7 @@ from ebbtide.events.codec import plain_payload
 from ebbtide.events.facts import DaemonStarted
 from ebbtide.events.reader import History
 from ebbtide.events.units import span_s
-from ebbtide.machine_lock import Holder, machine_holder, peer_of
+from ebbtide.machine_lock import machine_holder, peer_of
 from ebbtide.manifests import Manifest, plan_of
 from ebbtide.modes import KUBECONFIGS, SOCKETS, NodeParts, first_existing
 from ebbtide.node import LocalNode
@@ -65,6 +65,12 @@ def gather(node: LocalNode, *, measure: bool = False) -> Snapshot:
     raise_grant = loaded is not None and loaded.settings.raise_grant
     # The daemon may raise the limit: it cuts no pod.
     grant_ns, now_ns = None if bus is None or raise_grant else bus.grant_ns, time.monotonic_ns()
+    protector = machine_holder(system_bus_address())
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.connect(os.fspath(node.options.control_socket))
+        # The daemon at this socket protects the machine. Another one has separate folders.
+        if protector is not None and peer_of(client).pid == protector.pid:
+            protector = None
     snapshot = Snapshot(
         config_error=config_error,
         raise_grant=raise_grant,
@@ -81,7 +87,7 @@ def gather(node: LocalNode, *, measure: bool = False) -> Snapshot:
         forecasts=pods.forecasts,
         labels={found.pod.uid: found.pod.label for found in pods.manifests},
         node=pods.seen,
-        protector=_another_daemon(node.options.control_socket),
+        protector=protector,
     )
     if measure:
         from ebbtide.doctor.measure import measure_calls
@@ -133,17 +139,6 @@ async def _read_text(address: DBusAddress, name: str, bus: Connection) -> str:
         return str(await bus.get(address, name))
     except BusError:
         return ""
-
-
-def _another_daemon(control_socket: Path) -> Holder | None:
-    """A daemon that protects this machine, and is not the one at this socket."""
-    holder = machine_holder(system_bus_address())
-    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-        client.connect(os.fspath(control_socket))
-        # Two daemons of one machine have separate folders.
-        if holder is not None and peer_of(client).pid == holder.pid:
-            return None
-    return holder
 
 
 def look_at_journal(path: Path) -> JournalState:

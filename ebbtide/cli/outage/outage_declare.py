@@ -162,9 +162,21 @@ def _declare_off(
     refuse_living(seen)
     refuse_name(who, given=by is not None)
     statement = statement_of(seen, who, seconds, reason)
+    view, heard = seen.view, ago(seen.mark)
     # Not part of the result: on standard error.
-    for label, value in _statement_rows(seen, statement):
-        remark(f"  {label:<14}  {value}")
+    for label, value in (
+        ("node", f"{view.name}, {seen.ready}"),
+        ("UID", view.uid),
+        ("machine", view.system_uuid or "not in its status"),
+        ("boot id", view.boot_id),
+        ("last heartbeat", f"{seen.mark}{f' ({heard}, by this clock)' if heard else ''}"),
+        ("counts for", f"{short_span(statement.seconds)}, from when the controller sees it"),
+        ("by", statement.by),
+        ("reason", statement.reason),
+        ("replaces", f"the statement of {view.declared.by or 'an unknown person'}" if view.declared else ""),
+    ):
+        if value:
+            remark(f"  {label:<14}  {value}")
     if not yes:
         if not sys.stdin.isatty():
             raise Refused("standard input is no terminal: use --yes")
@@ -181,23 +193,6 @@ def _declare_off(
 
     ask_cluster(access, finish)
     return statement
-
-
-def _statement_rows(seen: Seen, statement: Statement) -> list[tuple[str, str]]:
-    """For a person's confirmation."""
-    view, heard = seen.view, ago(seen.mark)
-    rows = [
-        ("node", f"{view.name}, {seen.ready}"),
-        ("UID", view.uid),
-        ("machine", view.system_uuid or "not in its status"),
-        ("boot id", view.boot_id),
-        ("last heartbeat", f"{seen.mark}{f' ({heard}, by this clock)' if heard else ''}"),
-        ("counts for", f"{short_span(statement.seconds)}, from when the controller sees it"),
-        ("by", statement.by),
-        ("reason", statement.reason),
-        ("replaces", f"the statement of {view.declared.by or 'an unknown person'}" if view.declared else ""),
-    ]
-    return [(name, value) for name, value in rows if value]
 
 
 def _declare_alive(
