@@ -176,7 +176,7 @@ class CriClient:
         return channel
 
     async def _drain(self) -> None:
-        """gRPC's thread reports each call's end to this loop, even a closed one."""
+        """gRPC's thread reports each call's end to this loop: once it is closed, that prints an error."""
         if self._open:
             await asyncio.wait(self._open, timeout=CANCELLED_SECONDS_MAX)
 

@@ -117,7 +117,7 @@ class PodTable:
         #: By id, the containers of any shutdown, whose ends are reported. None: the daemon before knew this
         #: one, and it is not found yet.
         self.followed: dict[str, ContainerEntry | None] = {}
-        #: By id, followed containers whose names newer ones have.
+        #: By id, followed containers that newer ones of their names have replaced.
         self._replaced: dict[str, ContainerEntry] = {}
 
     def entries(self) -> Iterator[ContainerEntry]:
@@ -225,7 +225,7 @@ def _processes(ids: Collection[str]) -> dict[str, dict[int, proc.ProcessStat]]:
 
 
 def without_exec(ids: Collection[str]) -> set[str]:
-    """The containers without a running exec hook, whose parent is outside the cgroup."""
+    """The containers without a running exec hook, whose process would have its parent outside the cgroup."""
     return {
         key
         for key, stats in _processes(ids).items()
@@ -415,7 +415,7 @@ def sidecars_of(annotations: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(name for name in names if name)
 
 
-#: Another content gets another name.
+#: Change the name with the content's form.
 INVENTORY_FILE_NAME = "inventory-1"
 
 

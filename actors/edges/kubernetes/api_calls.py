@@ -203,7 +203,7 @@ def answer_text(answer: Answer) -> str:
 
 
 def is_gone(answer: Answer) -> bool:
-    """Also: no longer on this node."""
+    """True also if the object is no longer on this node."""
     said = answer.body.decode(errors="replace")
     return any(each in said for each in GONE_TEXTS.get(answer.code, ()))
 
@@ -576,7 +576,7 @@ INTERVAL_SECONDS = 1 / REQUESTS_PER_SECOND
 #: One outage begins with fewer, so it is not delayed.
 BURST = 10
 FIRST_EVERY = 4
-#: Of a call's time, before it is sent.
+#: A call may wait for this part of its time.
 WAIT_FRACTION = 0.5
 
 NODE, JOURNAL, OTHER, EVENT = range(4)

@@ -126,7 +126,7 @@ class KubernetesEdge(Edge):
         self._link = journal
 
     async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
-        """Preconditions, and names from keys, allow to repeat all writes."""
+        """All writes may be repeated (preconditions, names from keys)."""
         return await self._carry_out(order, outlet)
 
     async def _carry_out(self, order: Order, outlet: Outlet) -> Ending:

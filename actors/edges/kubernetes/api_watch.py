@@ -31,7 +31,7 @@ PAUSE_SECONDS_MIN = 0.05
 PAUSE_SECONDS_MAX = 2.0
 #: A loaded server may ask for minutes, when a shutdown would not know its pods.
 RETRY_AFTER_SECONDS_MAX = 30.0
-#: After such a watch the next begins without a pause.
+#: After a watch of this length the next begins without a pause.
 LIVED_SECONDS = 1.0
 #: Then the server may never have had our place (a restored etcd).
 REFUSALS_MAX = 5

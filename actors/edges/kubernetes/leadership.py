@@ -212,7 +212,7 @@ class Leadership:
         }
 
     async def _swap(self, method: str, path: str, body: api.JsonObject) -> bool:
-        """False: it has changed: read it."""
+        """False: it has changed, so read it again."""
         self._tried = True
         # A request without an answer may have been carried out.
         self._found = None

@@ -197,7 +197,7 @@ class NodeHold:
 
     def __init__(self, writer: NodeWriter, caller: api.ApiCaller, kind: str) -> None:
         self.kind = kind
-        #: The turn's, and the wait's before.
+        #: Of the turn, and of the wait before it.
         self.scope, self.waiting = trio.CancelScope(), trio.CancelScope()
         self.over = trio.Event()
         self._writer, self._caller = writer, caller

@@ -36,7 +36,7 @@ UuidOrder = Literal["as-written", "swapped"]
 VERDICTS: dict[str, Verdict] = {"On": "on", "Off": "off"}
 BETWEEN = ("PoweringOn", "PoweringOff", "Paused")
 UUID_TEXT = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
-#: On the same server.
+#: A path on the same server.
 PATH = re.compile("/[!-~]*")
 
 T = TypeVar("T")
