@@ -39,14 +39,15 @@ from ebbtide.outage.first_uuids import FirstUuids
 from ebbtide.recover import Unreadable, begin_segment, beside
 from ebbtide.replay.replayer import Replayer
 
-#: After its trouble. A flapping node gets one journal instead of ten, and a returned node states how its last
-#: boot ended: within 40 s, and 30 s more after a failed write.
+#: How long to follow a node after its trouble. A flapping node gets one journal instead of ten, and a
+#: returned node states how its last boot ended: within 40 s, and 30 s more after a failed write.
 REST_SECONDS = 120.0
 LOOK_SECONDS = 1.0
 #: Of the journal. A week's outage takes a tenth of this; a kubelet that writes without an end takes it within
 #: a minute, and most of a day for the rest.
 FLOOD_FILL = 0.25
-#: For a false proof and all later outages: a kubelet can begin and end outages faster than a person reads.
+#: How long to keep an outage with a false proof, and all later ones: a kubelet can begin and end outages
+#: faster than a person reads.
 ALARM_NS = 7 * 86_400 * NS_PER_SECOND
 FULL = f"the journal has more than {size_text(JOURNAL_BYTES_MAX)}"
 
