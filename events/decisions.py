@@ -628,7 +628,7 @@ class DeleteRefused(Decision):
 
     uid: str
     reason: str
-    #: It was to shorten an earlier deletion, which goes on.
+    #: It was to shorten an earlier deletion, which continues.
     earlier: bool = False
 
 

@@ -80,7 +80,7 @@ START_POD_KEY, START_KUBELET_KEY = "NodeStatusActor/start/", "KubeletActor/start
 #: The controller's orders to a Node, a machine and the storm brake.
 OF_OUTAGES = "OutageActor/"
 
-#: The Node differs from the order, so the edge did not write. The actor decides anew.
+#: The Node differs from the order, so the edge did not write. The actor decides again.
 NODE_CHANGED = "the node has changed"
 #: The begin of the reason of a refused call: the server works.
 API_ANSWERED = "the API server answered"
@@ -255,7 +255,7 @@ class OrderEnded(Fact):
         # event repeats a failed start.
         if message.level <= WARNING and self.key.startswith((START_POD_KEY, START_KUBELET_KEY)):
             yield message._replace(level=ERROR)
-        # After `NODE_CHANGED` the actor decides anew.
+        # After `NODE_CHANGED` the actor decides again.
         elif message.level <= WARNING and self.key.startswith(OF_OUTAGES) and self.reason != NODE_CHANGED:
             yield message
 

@@ -48,7 +48,7 @@ class Unread(RuntimeError):
 
 
 class History:
-    """One journal; each reading starts anew.
+    """One journal; each reading starts at its begin.
 
     ``journal``: its id or the id's begin (default: the newest). ``logics``: a reader that executes the logic
     again refuses segments of another logic.

@@ -270,7 +270,7 @@ class Driver:
                 await self._move(error)
 
     async def _gather(self) -> None:
-        """Where writes are dear, wait for more records, or until a caller waits."""
+        """If a write costs much, wait for more records, or until a caller waits."""
         seconds = self._waits.gather_seconds
         if seconds > 0 and not self._backlog.closing:
             with trio.move_on_after(seconds):

@@ -121,7 +121,7 @@ def last_causes(history: History) -> list[CauseCount]:
 class Meters(msgspec.Struct, kw_only=True, omit_defaults=True):
     """``seq``: the last counted record."""
 
-    #: The sums of another format are folded anew.
+    #: Sums of another format are not used.
     format: int = METERS_FORMAT
     seq: int = 0
     journal_id: bytes = b""
@@ -331,8 +331,7 @@ def kept_meters(sources: Sequence[Source], journal_id: bytes) -> Meters:
     """
     found = [Meters(journal_id=journal_id)]
     for source in sources:
-        # Without a usable file the sums begin anew with the rest of the journal. (msgspec's errors are
-        # ValueErrors.)
+        # Without a usable file, count the rest of the journal. (msgspec's errors are ValueErrors.)
         with suppress(OSError, ValueError, RecursionError):
             data = source.read(METERS_FILE_NAME, 0, METERS_BYTES_MAX)
             found.append(msgspec.msgpack.decode(data, type=Meters))

@@ -22,7 +22,7 @@ from ebbtide.otel.trace import CUT, EpisodeTrace, Failure, Values, orders_of
 #: Another trace's. A redacted journal may have another text.
 TRACE_ID = re.compile(r"[0-9a-f]{32}")
 
-#: Orders whose failure is an error, except after a change of the Node, when the actor decides anew.
+#: Orders whose failure is an error, except after a change of the Node, when the actor decides again.
 WRITES = ("taint", "quarantine", "untaint", "power off")
 
 

@@ -1063,7 +1063,7 @@ class NodeState(RecordPart):
         """A start filters by `NODE_EVENTS`, which has every type here (tests/daemon/test_status.py)."""
         match record.event:
             case f.DaemonStarted() as event:
-                # This process must look at logind and at the node's parts itself.
+                # This process must read logind's state and the parts' answers itself.
                 self.armed, self.armed_wall_ns, self.why_not = False, 0, STARTING
                 self.lock_held = self.lock_inherited = event.lock_inherited
                 self.kubelet = self.runtime = self.api = None
