@@ -56,8 +56,9 @@ CLAIMS_MAX, CLAIMS_BYTES_MAX = 64, 2048
 FOLLOWED_MAX = 256
 #: 200 KiB in a record.
 ELSEWHERE_MAX = 5000
-#: 3 MB of records. Above it an outage reports only ends and Ready pods.
-REPORTS_MAX = 10_000
+#: Of an outage, since a pod's author can change 20 KB of words again and again. Above it only ends and Ready
+#: pods are reported, above twice as much only ends.
+REPORT_BYTES_MAX = 3_000_000
 
 #: A reason by Kubernetes' conventions, one word in CamelCase. Other texts may be anything.
 REASON = re.compile("(?=.*[a-z])[A-Z][A-Za-z]{1,39}")
@@ -652,7 +653,7 @@ class WorkEdge(Edge):
         self._attachments = {each.name: each for each in followed.attachments}
         #: Since when an attachment's attacher is silent.
         self._unheard: dict[str, float] = {}
-        self._outages = self._reports = 0
+        self._outages = self._reported_bytes = 0
         self._telling = trio.Lock()
         self.effects: Mapping[type[Order], Effect] = {outage_events.ListWork: self._list}
 
@@ -666,7 +667,7 @@ class WorkEdge(Edge):
                     del self._attachments[uid]
                     self._unheard.pop(uid, None)
             elif isinstance(event, outage_events.OutageClosed):
-                self._outages, self._reports = self._outages + 1, 0
+                self._outages, self._reported_bytes = self._outages + 1, 0
                 self._view.forget(self._changes)
                 self._changes.take()
                 followed: tuple[dict[str, Any], ...] = (
@@ -826,12 +827,12 @@ class WorkEdge(Edge):
     def _look(self) -> list[Fact]:
         pods, attachments = self._changes.take()
         facts = [fact for uid in pods if (fact := self._look_at(uid)) is not None]
-        self._reports += len(facts) + len(attachments)
         now = trio.current_time()
         silent = [uid for uid in self._unheard if now >= self._heard_at(uid) + ATTACHER_SECONDS]
         for uid in dict.fromkeys((*attachments, *silent)):
             if (fact := self._look_at_attachment(uid, now)) is not None:
                 facts.append(fact)
+        self._reported_bytes += sum(len(msgspec.msgpack.encode(each)) for each in facts)
         return facts
 
     def _look_at(self, uid: str) -> Fact | None:
@@ -841,7 +842,8 @@ class WorkEdge(Edge):
                 del self._lost[uid]
                 return outage_events.LostPodGone(uid=uid)
             lost, last = self._lost_pod(pod), self._lost[uid]
-            if lost != last and (lost.terminating != last.terminating or self._reports < REPORTS_MAX):
+            is_end = lost.terminating != last.terminating
+            if lost != last and (is_end or self._reported_bytes < REPORT_BYTES_MAX):
                 self._lost[uid] = lost
                 return outage_events.LostPodRead(pod=lost)
         elif pod is None:
@@ -849,7 +851,8 @@ class WorkEdge(Edge):
                 return gone
         elif self._is_new(pod) and self._new.get(uid) != (news := elsewhere(pod)):
             of_owner = sum(owner_of(each) == owner_of(pod) for each in self._new.values())
-            if (uid in self._new or of_owner < FOLLOWED_MAX) and (news.ready or self._reports < REPORTS_MAX):
+            may = self._reported_bytes < REPORT_BYTES_MAX * (1 + news.ready)
+            if may and (uid in self._new or of_owner < FOLLOWED_MAX):
                 self._new[uid] = news
                 return news
         return None
@@ -864,7 +867,7 @@ class WorkEdge(Edge):
             self._unheard.pop(uid, None)
             return outage_events.AttachmentGone(name=last.name)
         told = self._attachment(found, now)
-        if told == last or (told.deleting == last.deleting and self._reports >= REPORTS_MAX):
+        if told == last or (told.deleting == last.deleting and self._reported_bytes >= REPORT_BYTES_MAX):
             return None
         self._attachments[uid] = told
         return outage_events.AttachmentRead(attachment=told)

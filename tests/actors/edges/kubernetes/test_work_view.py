@@ -12,6 +12,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from ebbtide.actors.edges.kubernetes import work_view
 from ebbtide.actors.edges.kubernetes.api_calls import Answer
 from ebbtide.actors.edges.kubernetes.known_pods import FINALIZERS_MAX, PodObject
 from ebbtide.actors.edges.kubernetes.work_view import (
@@ -22,7 +23,6 @@ from ebbtide.actors.edges.kubernetes.work_view import (
     OWNER_PATHS,
     OWNERS_SECONDS,
     PODS_PATH,
-    REPORTS_MAX,
     VOLUMES_PATH,
     AttachmentObject,
     AttachmentView,
@@ -248,6 +248,10 @@ class Hand:
         await trio.sleep(seconds)
         before, self._said = self._said, len(self.outbox.facts)
         return self.outbox.facts[before:]
+
+    @property
+    def written_bytes(self) -> int:
+        return sum(len(msgspec.msgpack.encode(each)) for each in self.outbox.facts)
 
 
 @asynccontextmanager
@@ -534,8 +538,9 @@ async def test_a_crowd_on_a_dead_node(autojump_clock: MockClock) -> None:
         assert set(again.attachments) == set(listed.attachments)
 
 
-async def test_new_pods_without_end(autojump_clock: MockClock) -> None:
+async def test_new_pods_without_end(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of an owner's new pods a few are reported, however many come and go; another namespace's are not."""
+    monkeypatch.setattr(work_view, "REPORT_BYTES_MAX", 100_000)
     server = Server()
     server.pod(web("web-a", "worker"))
     async with working(server) as hand:
@@ -546,17 +551,36 @@ async def test_new_pods_without_end(autojump_clock: MockClock) -> None:
         for number in range(2 * FOLLOWED_MAX):
             server.pod(web(f"web-{number}"))
         assert len(await hand.said()) == FOLLOWED_MAX
-        for _ in range(REPORTS_MAX // FOLLOWED_MAX):
+        for _ in range(8):
             for number in range(2 * FOLLOWED_MAX):
                 status = unscheduled("", f"Because{'x' * (server.version % 17)}")
                 server.pod(web(f"web-{number}", status=status))
             await hand.said()
-        assert REPORTS_MAX <= len(hand.outbox.facts) < REPORTS_MAX + 2 * FOLLOWED_MAX
+        assert 100_000 <= hand.written_bytes < 150_000
         server.pod(web("web-0", status=unscheduled("")))
         server.pod(web("web-1", "other", status=ready()))
         assert await hand.said() == [elsewhere("web-1", "other", is_ready=True)]
+        for number in range(1500):
+            server.remove(PODS_PATH, f"uid-web-{number + 2}")
+            server.pod(web(f"web-{number + 512}", "other", status=ready()))
+            await hand.said()
+        assert 200_000 <= hand.written_bytes < 250_000
         server.remove(PODS_PATH, "uid-web-a")
         assert await hand.said() == [outage_events.LostPodGone(uid="uid-web-a")]
+
+
+async def test_a_lost_pod_whose_words_change_without_end(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its author changes its finalizers: no outage's record is lost by it."""
+    monkeypatch.setattr(work_view, "REPORT_BYTES_MAX", 100_000)
+    server = Server()
+    async with working(server) as hand:
+        for number in range(400):
+            long = [f"example.test/{number}-{at}-{'x' * 230}" for at in range(FINALIZERS_MAX)]
+            server.pod(web("web-a", "worker", meta={"finalizers": long}))
+            await (hand.said() if number else hand.list())
+        assert 100_000 <= hand.written_bytes < 110_000
 
 
 async def test_a_namespace_names_another_ones_owner(autojump_clock: MockClock) -> None:
