@@ -11,7 +11,6 @@ import os
 import re
 import zlib
 from collections.abc import Collection, Iterator, Sequence
-from email import message_from_bytes
 from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
@@ -103,6 +102,9 @@ def _of_user_data(text: str) -> str:
         return text
     if len(text) > USER_DATA_CHARACTERS_MAX:
         raise Unsupported(f"user data (MIME) of more than {USER_DATA_CHARACTERS_MAX} characters", 1)
+    # Few files need it.
+    from email import message_from_bytes
+
     kept = ""
     try:
         for part in message_from_bytes(text.encode()).walk():
