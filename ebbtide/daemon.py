@@ -431,8 +431,8 @@ def keep_one_heap() -> None:
 
 
 async def daemon_under_logind(options: RunOptions, loaded: Loaded, node_parts: NodeParts | None) -> Daemon:
-    """Once no other daemon protects this machine. ``node_parts``: for a node's modes. Raises RuntimeTaken
-    where another daemon runs here.
+    """Waits until no other daemon protects this machine. ``node_parts``: for a node's modes. Raises
+    RuntimeTaken where another daemon runs here.
     """
     from ebbtide.actors.edges.logind_edge import LogindEdge
 
