@@ -57,8 +57,9 @@ FOLLOWED_MAX = 256
 #: 200 KiB in a record.
 ELSEWHERE_MAX = 5000
 #: Of an outage, since a pod's author can change 20 KB of words again and again. Above it only ends and Ready
-#: pods are reported, above twice as much only ends.
-REPORT_BYTES_MAX = 3_000_000
+#: pods are reported, above twice as much only ends. A report takes 300 bytes with its decision; a new pod has
+#: a decision for each lost pod of its owner, until it is Ready.
+REPORT_BYTES_MAX, REPORT_BYTES = 3_000_000, 300
 
 #: A reason by Kubernetes' conventions, one word in CamelCase. Other texts may be anything.
 REASON = re.compile("(?=.*[a-z])[A-Z][A-Za-z]{1,39}")
@@ -832,7 +833,7 @@ class WorkEdge(Edge):
         for uid in dict.fromkeys((*attachments, *silent)):
             if (fact := self._look_at_attachment(uid, now)) is not None:
                 facts.append(fact)
-        self._reported_bytes += sum(len(msgspec.msgpack.encode(each)) for each in facts)
+        self._reported_bytes += sum(max(REPORT_BYTES, len(msgspec.msgpack.encode(each))) for each in facts)
         return facts
 
     def _look_at(self, uid: str) -> Fact | None:
@@ -854,6 +855,8 @@ class WorkEdge(Edge):
             may = self._reported_bytes < REPORT_BYTES_MAX * (1 + news.ready)
             if may and (uid in self._new or of_owner < FOLLOWED_MAX):
                 self._new[uid] = news
+                waiting = () if news.ready else self._open.values()
+                self._reported_bytes += REPORT_BYTES * sum(owner == owner_of(pod) for owner in waiting)
                 return news
         return None
 

@@ -23,6 +23,7 @@ from ebbtide.actors.edges.kubernetes.work_view import (
     OWNER_PATHS,
     OWNERS_SECONDS,
     PODS_PATH,
+    REPORT_BYTES,
     VOLUMES_PATH,
     AttachmentObject,
     AttachmentView,
@@ -248,10 +249,6 @@ class Hand:
         await trio.sleep(seconds)
         before, self._said = self._said, len(self.outbox.facts)
         return self.outbox.facts[before:]
-
-    @property
-    def written_bytes(self) -> int:
-        return sum(len(msgspec.msgpack.encode(each)) for each in self.outbox.facts)
 
 
 @asynccontextmanager
@@ -538,11 +535,18 @@ async def test_a_crowd_on_a_dead_node(autojump_clock: MockClock) -> None:
         assert set(again.attachments) == set(listed.attachments)
 
 
-async def test_new_pods_without_end(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of an owner's new pods a few are reported, however many come and go; another namespace's are not."""
-    monkeypatch.setattr(work_view, "REPORT_BYTES_MAX", 100_000)
+@pytest.mark.parametrize("lost", [1, 9])
+async def test_new_pods_without_end(
+    lost: int, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of an owner's new pods a few are reported, however many come and go; another namespace's are not. Each
+    lost pod of the owner has a record of what it waits for.
+    """
+    one = REPORT_BYTES * (1 + lost)
+    monkeypatch.setattr(work_view, "REPORT_BYTES_MAX", most := 700 * one)
     server = Server()
-    server.pod(web("web-a", "worker"))
+    for number in range(lost):
+        server.pod(web(f"lost-{number}", "worker"))
     async with working(server) as hand:
         await hand.list()
         other = {"namespace": "other"}
@@ -551,12 +555,12 @@ async def test_new_pods_without_end(autojump_clock: MockClock, monkeypatch: pyte
         for number in range(2 * FOLLOWED_MAX):
             server.pod(web(f"web-{number}"))
         assert len(await hand.said()) == FOLLOWED_MAX
-        for _ in range(8):
+        for _ in range(4):
             for number in range(2 * FOLLOWED_MAX):
                 status = unscheduled("", f"Because{'x' * (server.version % 17)}")
                 server.pod(web(f"web-{number}", status=status))
             await hand.said()
-        assert 100_000 <= hand.written_bytes < 150_000
+        assert most <= len(hand.outbox.facts) * one < most + 2 * FOLLOWED_MAX * one
         server.pod(web("web-0", status=unscheduled("")))
         server.pod(web("web-1", "other", status=ready()))
         assert await hand.said() == [elsewhere("web-1", "other", is_ready=True)]
@@ -564,9 +568,9 @@ async def test_new_pods_without_end(autojump_clock: MockClock, monkeypatch: pyte
             server.remove(PODS_PATH, f"uid-web-{number + 2}")
             server.pod(web(f"web-{number + 512}", "other", status=ready()))
             await hand.said()
-        assert 200_000 <= hand.written_bytes < 250_000
-        server.remove(PODS_PATH, "uid-web-a")
-        assert await hand.said() == [outage_events.LostPodGone(uid="uid-web-a")]
+        assert len(hand.outbox.facts) * REPORT_BYTES < 2 * most + 2 * FOLLOWED_MAX * one
+        server.remove(PODS_PATH, "uid-lost-0")
+        assert await hand.said() == [outage_events.LostPodGone(uid="uid-lost-0")]
 
 
 async def test_a_lost_pod_whose_words_change_without_end(
@@ -580,7 +584,8 @@ async def test_a_lost_pod_whose_words_change_without_end(
             long = [f"example.test/{number}-{at}-{'x' * 230}" for at in range(FINALIZERS_MAX)]
             server.pod(web("web-a", "worker", meta={"finalizers": long}))
             await (hand.said() if number else hand.list())
-        assert 100_000 <= hand.written_bytes < 110_000
+        size = sum(len(msgspec.msgpack.encode(each)) for each in hand.outbox.facts)
+        assert 100_000 <= size < 110_000
 
 
 async def test_a_namespace_names_another_ones_owner(autojump_clock: MockClock) -> None:
