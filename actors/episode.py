@@ -351,7 +351,6 @@ def _then_drain(note: Handler) -> Handler:
 # Pods found after the plan join their wave, or the running one if theirs is over.
 
 TOO_LATE = "found too late to be stopped"
-AGAIN_TOO_LATE = "started again too late to be stopped"
 
 
 def _once_listed(then: Callable[[EpisodeState, int], Result]) -> Handler:
@@ -418,7 +417,7 @@ def _joined_too_late(state: EpisodeState, event: f.PodJoined, now: int) -> Resul
         found, decisions = _report_too_late(replace(state, listing=(event.pod,)), now)
         return replace(found, listing=state.listing), decisions
     wave = _wave_of(state, event.pod)
-    return state, [d.PodEnded(uid=uid, wave=wave, outcome="unknown", reason=AGAIN_TOO_LATE, again=True)]
+    return state, [d.PodEnded(uid=uid, wave=wave, outcome="unknown", reason=TOO_LATE, again=True)]
 
 
 def _kubelet_stopped(state: EpisodeState, event: d.KubeletStopped, now: int) -> Result:

@@ -538,7 +538,7 @@ def _describe_fate(state: PodState, now: int) -> tuple[d.PodOutcome, str]:
         names = ", ".join(down.spec.name for down in foreign)
         return "killed", f"SIGKILL from elsewhere for {names}" + _hook_notes(downs)
     if again:
-        return "spared", f"{again}: started again by the kubelet after the cancel"
+        return "spared", f"the kubelet started {again} again after the cancel"
     gone = ", ".join(down.spec.name for down in downs if down.end_unseen)
     if gone:
         return "unknown", f"{gone}: gone, end not seen{_hook_notes(downs)}"

@@ -141,7 +141,7 @@ CAUSES: tuple[CauseRow, ...] = (
     _unknown("exit-unknown", "ended under the kubelet, exit code not known"),
     _unknown("kill-unseen", "no end seen, and no answer to SIGKILL"),
     _unknown("wave-not-begun", "the lock was released before its wave"),
-    _unknown("found-late", "too late to be stopped"),
+    _unknown("found-late", "found too late to be stopped"),
     _unknown("machine-down", "the machine went down before its end was seen"),
     CauseRow("other", BAD_FATES, "", lambda pod: pod.reason),
 )

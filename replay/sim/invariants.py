@@ -6,6 +6,7 @@ received the signal.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise
 from typing import Any, NamedTuple, TypeVar
@@ -90,11 +91,11 @@ class BootView:
         for seen in boot.seen:
             self._by_what.setdefault((seen.what,), []).append(seen)
             self._by_box.setdefault((seen.uid, seen.container), []).append(seen)
-        self._episodes: dict[int, list[Record]] = {}
+        self.episodes: dict[int, list[Record]] = {}
         for record in boot.records:
             self._by_type.setdefault(type(record.event), []).append((record, record.event))
             if record.episode:
-                self._episodes.setdefault(record.episode, []).append(record)
+                self.episodes.setdefault(record.episode, []).append(record)
         self.ended_ns = self.of("down")[0].at_ns
         self.stopping_ns = self.of("stopping", "down")[0].at_ns
         self.served: list[Served] = []
@@ -122,21 +123,21 @@ class BootView:
             exits = self.of_box(box, "exit", "dropped")
             self._boxes.setdefault(box.uid, []).append(box)
             self._exit_ns[box.uid, box.name, box.attempt] = exits[0].at_ns if exits else self.ended_ns + 1
-        self._stop_begins = self._by_uid(decisions.PodStopBegan)
-        self._ends = self._by_uid(decisions.PodEnded)
-        self._kills = self._by_uid(decisions.KillContainer)
-        self._plans: dict[str, list[tuple[Record, decisions.PodPlanned]]] = {}
+        self.stop_begins = self._by_uid(decisions.PodStopBegan)
+        self.ends = self._by_uid(decisions.PodEnded)
+        self.kills = self._by_uid(decisions.KillContainer)
+        self.plans = defaultdict[str, list[tuple[Record, decisions.PodPlanned]]](list)
         for record, event in self.events(decisions.PodPlanned):
-            self._plans.setdefault(event.pod.uid, []).append((record, event))
+            self.plans[event.pod.uid].append((record, event))
         #: The journal left the disk in this boot: the next boot may know less.
         self.fled = any(what[0].startswith("journal-") for what in self._by_what)
         #: The journal had no place or was unreadable: even this boot's daemons know less.
         self.hurt = bool(self.of("journal-lost", "error"))
 
-    def _by_uid(self, kind: type[EventT]) -> dict[str, list[tuple[int, Any]]]:
-        found: dict[str, list[tuple[int, Any]]] = {}
+    def _by_uid(self, kind: type[EventT]) -> defaultdict[str, list[tuple[int, Any]]]:
+        found = defaultdict[str, list[tuple[int, Any]]](list)
         for record, event in self.events(kind):
-            found.setdefault(event.uid, []).append((self.at_ns(record), event))  # type: ignore[attr-defined]
+            found[event.uid].append((self.at_ns(record), event))  # type: ignore[attr-defined]
         return found
 
     def of(self, *whats: str) -> list[Happening]:
@@ -216,23 +217,14 @@ class BootView:
         starts = [each.from_ns for each in self.served if each.to_ns > exit_ns]
         return max(exit_ns + self.REPORT_NS, min(starts, default=self.ended_ns) + self.CATCH_UP_NS)
 
-    def stop_begins(self, uid: str) -> Sequence[tuple[int, decisions.PodStopBegan]]:
-        return self._stop_begins.get(uid, ())
-
-    def ends(self, uid: str) -> Sequence[tuple[int, decisions.PodEnded]]:
-        return self._ends.get(uid, ())
-
     def fate(self, uid: str, from_ns: int, to_ns: int) -> str:
         """Its last recorded outcome in this time, or an empty text."""
-        outcomes = [end.outcome for at_ns, end in self.ends(uid) if from_ns <= at_ns <= to_ns]
+        outcomes = [end.outcome for at_ns, end in self.ends[uid] if from_ns <= at_ns <= to_ns]
         return outcomes[-1] if outcomes else ""
-
-    def plans(self, uid: str) -> Sequence[tuple[Record, decisions.PodPlanned]]:
-        return self._plans.get(uid, ())
 
     def by_kubelet(self, uid: str) -> str:
         """How the kubelet was to end the pod; empty: Ebbtide ends it."""
-        plans = self.plans(uid)
+        plans = self.plans[uid]
         return plans[-1][1].means if plans and plans[-1][1].means in ("api", "observe") else ""
 
     def out_of_reach(self, box: SimulatedContainer, from_ns: int, to_ns: int) -> bool:
@@ -248,12 +240,6 @@ class BootView:
                     return True
                 hung_ns = None
         return hung_ns is not None and hung_ns <= to_ns
-
-    def kill_was_ordered(self, uid: str) -> bool:
-        return uid in self._kills
-
-    def episodes(self) -> dict[int, list[Record]]:
-        return self._episodes
 
 
 #: An invariant yields one sentence for each breach.
@@ -305,7 +291,7 @@ def the_lock_waits_for_the_pods(view: BootView) -> BreachSentences:
 
 def the_lock_is_released_at_once(view: BootView) -> BreachSentences:
     """When the last pod is gone, only the statuses may take their time (KEP-2000)."""
-    for episode, records in view.episodes().items():
+    for episode, records in view.episodes.items():
         planned = [each.event.pod.uid for each in records if isinstance(each.event, decisions.PodPlanned)]
         plan_ns = next(
             (view.at_ns(each) for each in records if isinstance(each.event, decisions.PlanMade)), None
@@ -360,7 +346,7 @@ def _still_planned(view: BootView, release: Happening) -> list[SimulatedContaine
     return [
         box
         for box in view.boxes()
-        if any(view.at_ns(record) <= at_ns for record, _ in view.plans(box.uid))
+        if any(view.at_ns(record) <= at_ns for record, _ in view.plans[box.uid])
         and view.known_ns(box) <= at_ns < view.exit_ns(box)
         and not (box.attempt and view.fate(box.uid, view.started_ns(box), at_ns) in ("unknown", "failed"))
     ]
@@ -443,7 +429,7 @@ def a_node_that_stays_is_armed(view: BootView) -> BreachSentences:
 
 def waves_keep_their_order(view: BootView) -> BreachSentences:
     """No pod is touched before the waves below it have ended or had their time."""
-    for episode, records in view.episodes().items():
+    for episode, records in view.episodes.items():
         waves = {event.wave: (at_ns, event) for at_ns, event in _waves_begun(view, records)}
         members = _stop_begins_of(records)
         # A restarted pod joins the present wave, or an earlier one.
@@ -486,7 +472,7 @@ def _last_exits(
     """The last container of each wave, with its end. ``again`` includes restarted containers."""
     lasting: dict[int, tuple[int, SimulatedContainer]] = {}
     for uid, began in members.items():
-        began_ns = max(at_ns for at_ns, event in view.stop_begins(uid) if event is began)
+        began_ns = max(at_ns for at_ns, event in view.stop_begins[uid] if event is began)
         for box in view.boxes(uid):
             if box.attempt and view.started_ns(box) > began_ns and not again:
                 continue
@@ -499,7 +485,7 @@ def _last_exits(
 def waves_begin_at_once(view: BootView) -> BreachSentences:
     """A wave begins when the one before it has ended."""
     unmounted_ns = {seen.uid: seen.at_ns for seen in view.of("unmounted")}
-    for episode, records in view.episodes().items():
+    for episode, records in view.episodes.items():
         if _planned_again(records):
             continue  # Another wave waits for a restarted pod.
         lasting = _last_exits(view, _stop_begins_of(records), again=True)
@@ -534,7 +520,7 @@ def every_pod_is_signalled(view: BootView) -> BreachSentences:
         for box in _still_planned(view, release):
             signalled = any(seen.at_ns <= release.at_ns for seen in view.of_box(box, "signal"))
             # A slow runtime may still have the order.
-            ordered = any(at_ns + view.boot.slow_ns > release.at_ns for at_ns, _ in view.stop_begins(box.uid))
+            ordered = any(at_ns + view.boot.slow_ns > release.at_ns for at_ns, _ in view.stop_begins[box.uid])
             excused = view.by_kubelet(box.uid) == "observe" or view.out_of_reach(box, 0, release.at_ns)
             if not (signalled or ordered or excused) and _had_time(view, release):
                 yield f"{container_label(box)} ran at the release at {span(release.at_ns)}, without a signal"
@@ -567,13 +553,13 @@ def no_stop_twice(view: BootView) -> BreachSentences:
             lives = [seen.life for seen in signals if not seen.detail]
             # A runtime that wakes up carries out the orders of every shutdown in which it hung.
             late = any(seen.at_ns in woken_ns for seen in signals) or _stop_outlives_end(view, box)
-            shutdowns = max(1, len(view.stop_begins(box.uid))) if late else 1
+            shutdowns = max(1, len(view.stop_begins[box.uid])) if late else 1
             if any(lives.count(life) > shutdowns for life in dict.fromkeys(lives)):
                 yield f"{container_label(box)} got its stop signal from daemons {lives}"
             since_ns = min((seen.at_ns for seen in signals if seen.life == KUBELET), default=view.ended_ns)
             ours = [seen.at_ns for seen in signals if seen.life != KUBELET and seen.at_ns >= since_ns]
             # We may signal from the first plan over the runtime, or from the hand-over, on.
-            owned = [view.at_ns(record) for record, event in view.plans(box.uid) if event.means == "cri"]
+            owned = [view.at_ns(record) for record, event in view.plans[box.uid] if event.means == "cri"]
             owned += [view.at_ns(record) for record, _, _ in _handovers(view, box.uid)]
             if ours and ours[0] < min(owned, default=view.ended_ns) and not view.forgotten(box.uid):
                 yield f"{container_label(box)} got its stop signal again at {span(ours[0])}, from us"
@@ -584,7 +570,7 @@ def _handovers(view: BootView, uid: str) -> Iterator[tuple[Record, decisions.Han
     for record, event in view.events(decisions.HandedOver):
         plans = [
             plan
-            for planned, plan in view.plans(uid)
+            for planned, plan in view.plans[uid]
             if planned.episode == record.episode and planned.seq < record.seq and not plan.again
         ]
         if plans and plans[-1].means == "api":
@@ -626,8 +612,8 @@ def _by_shutdown(view: BootView, box: SimulatedContainer, seen: list[Happening])
     """
     if len(seen) < 2:
         return [seen]
-    ends = [at_ns for at_ns, _ in view.ends(box.uid)]
-    begins = [at_ns for at_ns, _ in view.stop_begins(box.uid)]
+    ends = [at_ns for at_ns, _ in view.ends[box.uid]]
+    begins = [at_ns for at_ns, _ in view.stop_begins[box.uid]]
     anew = {begin: None for end in ends for begin in [at_ns for at_ns in begins if at_ns >= end][:1]}
     parts: dict[int, list[Happening]] = {}
     for each in seen:
@@ -661,7 +647,7 @@ def grace_is_kept(view: BootView) -> BreachSentences:
                 yield f"{container_label(box)} was killed too early, at {span(kill.at_ns)}"
     for record, hook in view.events(decisions.HookEnded):
         at_ns, cut = view.at_ns(record), hook.result in ("timed-out", "not-run")
-        begins = [each for each in view.stop_begins(hook.uid) if each[0] <= at_ns - hook.elapsed_ns]
+        begins = [each for each in view.stop_begins[hook.uid] if each[0] <= at_ns - hook.elapsed_ns]
         for began_ns, began in begins[-1:] if cut else ():
             # The last SIGKILL may leave less than the least grace.
             if began.grace_ns <= GRACE_NS_MIN:
@@ -695,7 +681,7 @@ def _may_kill(
 
 def _moved_by(view: BootView, uid: str, began: decisions.PodStopBegan, at_ns: int) -> bool:
     """A later signal, or a shutdown that adopted the pod, moved its last SIGKILL before ``at_ns``."""
-    adopted = (event.kill_by_ns for _, event in view.stop_begins(uid) if event is not began)
+    adopted = (event.kill_by_ns for _, event in view.stop_begins[uid] if event is not began)
     moved = (event.kill_by_ns for _, event in view.events(decisions.DeadlineMoved))
     return any(view.mono_at_ns(limit_ns) <= at_ns + MS for limit_ns in chain(adopted, moved))
 
@@ -727,7 +713,7 @@ def a_stop_signal_precedes_sigkill(view: BootView) -> BreachSentences:
         if not kills:
             continue
         kill_ns = kills[0].at_ns
-        begins = view.stop_begins(box.uid)
+        begins = view.stop_begins[box.uid]
         began_ns = min((at_ns for at_ns, _ in begins), default=0)
         back_ns = max((each.from_ns for each in view.served if each.from_ns <= kill_ns), default=0)
         signalled = any(seen.at_ns <= kill_ns for seen in view.of_box(box, "signal"))
@@ -759,19 +745,19 @@ def _stop_begins(view: BootView, box: SimulatedContainer) -> list[tuple[int, dec
     then, or was only observed and adopted later.
     """
     observed = view.by_kubelet(box.uid) == "observe"
-    begins = view.stop_begins(box.uid)
+    begins = view.stop_begins[box.uid]
     if box.attempt:
         # A restarted container has the times of its pod's running stop, or of the next one.
         first_ns = min([seen.at_ns for seen in view.of_box(box, "signal", "kill")], default=view.exit_ns(box))
-        over_ns = max((at_ns for at_ns, _ in view.ends(box.uid) if at_ns <= first_ns), default=0)
+        over_ns = max((at_ns for at_ns, _ in view.ends[box.uid] if at_ns <= first_ns), default=0)
         begins = [each for each in begins if each[0] <= first_ns]
         begins = [each for each in begins if each[0] >= over_ns] or begins[-1:]
         since_ns = view.started_ns(box)
         begins = [each for each in begins if each[0] >= since_ns] or begins
     found = []
     for at_ns, began in begins:
-        means = [event.means for record, event in view.plans(box.uid) if view.at_ns(record) <= at_ns][-1:]
-        outcomes = [end.outcome for end_ns, end in view.ends(box.uid) if end_ns >= at_ns]
+        means = [event.means for record, event in view.plans[box.uid] if view.at_ns(record) <= at_ns][-1:]
+        outcomes = [end.outcome for end_ns, end in view.ends[box.uid] if end_ns >= at_ns]
         if (observed or means != ["observe"]) and outcomes[:1] != ["spared"]:
             found.append((at_ns, began))
     return found
@@ -887,7 +873,7 @@ def fates_are_true(view: BootView) -> BreachSentences:
     ended_ns: dict[str, int] = {}
     for record, event in view.events(decisions.PodEnded):
         at_ns, since_ns = view.at_ns(record), ended_ns.get(event.uid, 0)
-        since_ns = max([since_ns, *(at for at, _ in view.stop_begins(event.uid) if at <= at_ns)])
+        since_ns = max([since_ns, *(at for at, _ in view.stop_begins[event.uid] if at <= at_ns)])
         ended_ns[event.uid] = at_ns
         # A fate is of one life: the kubelet may have started the containers again.
         boxes = [box for box in view.boxes(event.uid) if view.started_ns(box) <= at_ns]
@@ -944,12 +930,12 @@ def _died_unseen(view: BootView, box: SimulatedContainer) -> bool:
     """SIGKILL was ordered, and its effect was not reported."""
     exit_ns = view.exit_ns(box)
     seen = any(each.life == box.parent and each.to_ns > exit_ns + 10 * MS for each in view.served)
-    return view.kill_was_ordered(box.uid) and not seen
+    return box.uid in view.kills and not seen
 
 
 def each_pod_ends_once(view: BootView) -> BreachSentences:
     """In each shutdown every planned pod ends once, not later than the release."""
-    for episode, records in {} if view.hurt else view.episodes().items():
+    for episode, records in {} if view.hurt else view.episodes.items():
         ended, planned = dict[str, None](), dict[str, None]()
         released = False
         for record in records:
@@ -1100,7 +1086,7 @@ def no_pod_is_started_again(view: BootView) -> BreachSentences:
         exits = [view.exit_ns(box) for box in view.boxes(seen.uid) if box.name == seen.container]
         last = [[turn.what for turn in turns if turn.at_ns <= at_ns][-1:] for at_ns in (*exits, seen.at_ns)]
         # A pod that is handed over from the API to the runtime has no delete: it is stopped again.
-        planned = [(view.at_ns(each), event) for each, event in view.plans(seen.uid)]
+        planned = [(view.at_ns(each), event) for each, event in view.plans[seen.uid]]
         before = [event.means for at_ns, event in planned if at_ns <= seen.at_ns]
         again = any(event.again and at_ns > seen.at_ns for at_ns, event in planned)
         if again and "api" in before and "cri" in before:
@@ -1124,7 +1110,7 @@ def no_terminal_status_before_a_reboot(view: BootView) -> BreachSentences:
 
 def a_handover_is_final(view: BootView) -> BreachSentences:
     """A hand-over is recorded once, and no pod is deleted after it."""
-    for episode, records in view.episodes().items():
+    for episode, records in view.episodes.items():
         over = [record for record in records if isinstance(record.event, decisions.HandedOver)]
         if len(over) > 1:
             yield f"episode {episode}: handed over {len(over)} times"
@@ -1135,7 +1121,7 @@ def a_handover_is_final(view: BootView) -> BreachSentences:
 
 def observing_touches_no_pod(view: BootView) -> BreachSentences:
     """No order touches pods that the kubelet shuts down itself."""
-    for episode, records in view.episodes().items():
+    for episode, records in view.episodes.items():
         means = [record.event.means for record in records if isinstance(record.event, decisions.MeansChosen)]
         fallback = any(isinstance(record.event, decisions.FallbackEngaged) for record in records)
         if means != ["observe"] or fallback:
@@ -1174,7 +1160,7 @@ def the_release_waits_for_final_statuses(view: BootView) -> BreachSentences:
         return
     lost = bool(view.of("api-lost", "crash", "logind-gone")) or not view.boot.api_answers
     flush_ns = min(each.status_flush_seconds for each in view.boot.settings) * NS_PER_SECOND
-    for records in view.episodes().values():
+    for records in view.episodes.values():
         waiting: dict[str, Record] = {}
         bound_ns = 0
         for record in records:
@@ -1250,7 +1236,7 @@ def each_status_is_delivered_or_named(view: BootView) -> BreachSentences:
     if not view.boot.mode or view.hurt:
         return
     flush_ns = min(each.status_flush_seconds for each in view.boot.settings) * NS_PER_SECOND
-    for records in view.episodes().values():
+    for records in view.episodes.values():
         ordered, since_ns, bound_ns = dict[str, None](), 0, 0
         for record in records:
             event, at_ns = record.event, view.at_ns(record)
