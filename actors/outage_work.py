@@ -159,7 +159,10 @@ def _elsewhere(state: StuckPodState, event: o.ElsewhereRead, now: int) -> Result
     if not mine or event.uid in state.replaced or (pod.same_name and event.name != pod.name):
         return state, ()
     told = Successor(node=event.node if event.ready else "", waiting=event.waiting)
-    after = replace(state, successors={**state.successors, event.uid: told})
+    successors = {**state.successors, event.uid: told}
+    if told == Successor():  # gone, or of no use yet: new pods may come and go without an end
+        del successors[event.uid]
+    after = replace(state, successors=successors)
     return _succeeded(state, after, now) if state.phase == "gone" else (after, ())
 
 

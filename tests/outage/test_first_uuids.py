@@ -5,16 +5,19 @@ takes of its memory.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 import trio
+from msgspec.structs import replace
 from trio.testing import MockClock
 
 from ebbtide.actors.edges.kubernetes.node_view import ClusterView, NodeView, machine_keys
 from ebbtide.actors.outage_proof import JUNK_UUIDS, NAMES_MAX, PROOF, ProofState, is_junk
+from ebbtide.actors.outage_work import STUCK_POD, StuckPodState
 from ebbtide.actors.system import System
 from ebbtide.events import outage_events as o
 from ebbtide.events.base import NS_PER_SECOND, Fact, Stamp
@@ -218,9 +221,7 @@ def test_the_other_byte_order_is_the_same_uuid() -> None:
     assert not is_junk(a.system_uuid)
 
 
-@pytest.mark.parametrize("boot", ["b1", "another"])
-def test_statements_under_ever_new_names(boot: str) -> None:
-    """Each one accepted and voided by a heartbeat, or refused: the actor keeps a few."""
+def suspected() -> tuple[System, Callable[[Fact], None]]:
     system = System(logic=OUTAGE_LOGIC)
 
     def step(fact: Fact) -> None:
@@ -229,6 +230,27 @@ def test_statements_under_ever_new_names(boot: str) -> None:
 
     step(o.LeaderStarted(version="0", replica="r", node="a", node_uid="u"))
     step(o.NodeRead(uid="u", boot_id="b1", ready="Unknown", resource_version="1", lease_mark="m0"))
+    return system, step
+
+
+def test_new_pods_that_come_and_go() -> None:
+    """A lost pod that a finalizer holds sees any number of them, and keeps those that are there."""
+    system, step = suspected()
+    held = o.LostPod(uid="p", namespace="n", name="p", owner_uid="o", terminating=True, finalizers=("a/b",))
+    step(o.WorkListed(key="OutageActor/list//0", pods=(held,)))
+    for at in range(50):
+        new = o.ElsewhereRead(uid=f"new-{at}", namespace="n", name=f"new-{at}", owner_uid="o")
+        for each in (replace(new, waiting="why"), replace(new, node="b", ready=True), new):
+            step(each)
+            state = system.slots[STUCK_POD.name, "p"].state
+            assert isinstance(state, StuckPodState)
+            assert len(state.successors) == (each is not new)
+
+
+@pytest.mark.parametrize("boot", ["b1", "another"])
+def test_statements_under_ever_new_names(boot: str) -> None:
+    """Each one accepted and voided by a heartbeat, or refused: the actor keeps a few."""
+    system, step = suspected()
     for at in range(5 * NAMES_MAX):
         said: Any = {"identity_kind": "nodeUID", "identity": "u", "boot_id": boot, "mark": f"m{at}"}
         begun_ns = (system.next_seq + 1) * NS_PER_SECOND
