@@ -18,12 +18,7 @@ import trio
 from ebbtide.actors.edges.kubernetes.api_calls import ApiCaller, PacedCaller, Unanswered, answer_text
 from ebbtide.actors.edges.kubernetes.api_client import ApiClient
 from ebbtide.actors.edges.kubernetes.api_writes import OutageEventsEdge
-from ebbtide.actors.edges.kubernetes.config_maps import (
-    BLOCKED_SECONDS,
-    NO_ANSWER,
-    list_journals,
-    try_create,
-)
+from ebbtide.actors.edges.kubernetes.config_maps import BLOCKED_SECONDS, NO_ANSWER, list_journals, try_create
 from ebbtide.actors.edges.kubernetes.leadership import LEASE, Leadership
 from ebbtide.actors.edges.kubernetes.lease_requests import RequestsEdge, RequestsView
 from ebbtide.actors.edges.kubernetes.node_view import ClusterView, NodeView
@@ -327,11 +322,7 @@ def _leader(
         node = follower.node
         return (
             WorkEdge(
-                work,
-                node,
-                effect=configuration.effect,
-                followed=followed_in(follower.system),
-                caller=paced,
+                work, node, effect=configuration.effect, followed=followed_in(follower.system), caller=paced
             ),
             *proof(node, follower.node_uid, follower.node_edge.as_ordered),
             PermitEdge(permits, node, follower.node_uid),

@@ -560,12 +560,7 @@ def is_as_ordered(
 
 def taint_patch(node: api.ApiNode, order: outage_events.SetTaint) -> api.JsonObject:
     added = api.rfc3339_now()
-    taint = {
-        "key": OUT_OF_SERVICE,
-        "value": OUT_OF_SERVICE_VALUE,
-        "effect": order.effect,
-        "timeAdded": added,
-    }
+    taint = {"key": OUT_OF_SERVICE, "value": OUT_OF_SERVICE_VALUE, "effect": order.effect, "timeAdded": added}
     note = msgspec.json.encode(OutageNote(order.key, order.effect, added, order.boot_id)).decode()
     meta = {"resourceVersion": order.resource_version, "annotations": {NOTE_ANNOTATION: note}}
     return {"metadata": meta, "spec": {"taints": [*node.spec.taints, taint]}}

@@ -17,12 +17,7 @@ from urllib.parse import quote
 import msgspec
 import trio
 
-from ebbtide.actors.edges.kubernetes.api_calls import (
-    HTTP_NOT_FOUND,
-    ApiCaller,
-    Unanswered,
-    listed_path,
-)
+from ebbtide.actors.edges.kubernetes.api_calls import HTTP_NOT_FOUND, ApiCaller, Unanswered, listed_path
 from ebbtide.actors.edges.kubernetes.api_client import ApiClient
 from ebbtide.actors.edges.kubernetes.api_watch import Mirror, Sees, Watch, Watched
 from ebbtide.actors.edges.kubernetes.known_pods import (
