@@ -99,20 +99,21 @@ def in_trouble(view: ClusterView, node: str, uid: str) -> bool:
 
 
 class Recovered(NamedTuple):
-    """``trace_id``: of the open outage, or empty. ``alarms``: when a proof was wrong, and in which outage."""
+    """``trace_id``: of the open outage, or empty. ``keep_from``: the first that stays; 0: the open one."""
 
     system: System
     verdict: Verdict
     trace_id: str
-    alarms: Sequence[tuple[int, int]]
+    keep_from: int
     diverged: bool
 
 
-def recover_outages(sources: Sequence[Source], node_uid: str, fresh_id: bytes) -> Recovered:
+def recover_outages(
+    sources: Sequence[Source], node_uid: str, fresh_id: bytes, alarms_since_ns: int = 0
+) -> Recovered:
     """Raises Unreadable, OSError."""
     history = History(sources, from_checkpoint=True, logics=(OUTAGE_LOGIC,))
-    replayer, trace_id = Replayer(goes_on=True), ""
-    alarms: list[tuple[int, int]] = []
+    replayer, trace_id, keep_from = Replayer(goes_on=True), "", 0
     try:
         replayer.feed(history.raw())
         # An empty journal names no set of actors.
@@ -127,9 +128,9 @@ def recover_outages(sources: Sequence[Source], node_uid: str, fresh_id: bytes) -
         for raw in History(sources).raw():
             if raw.seq == system.episode:
                 trace_id = shutdown_trace_id(raw.hash)
-            if raw.tag == ProofWasWrong.__name__:
-                alarms.append((raw.wall_ns, raw.episode))
-        return Recovered(system, verdict, trace_id, alarms, diverged=replayer.finish() is not None)
+            if raw.tag == ProofWasWrong.__name__ and raw.wall_ns > alarms_since_ns:
+                keep_from = keep_from or raw.episode
+        return Recovered(system, verdict, trace_id, keep_from, diverged=replayer.finish() is not None)
     except (UnknownType, BadPayload, ForeignJournal) as error:
         raise Unreadable(f"the journal cannot be read by this version: {error}") from error
 
@@ -219,7 +220,7 @@ class Follower:
                 working.start_soon(partial(effects.adopt, open_orders, same_userspace=True))
                 for edge in edges[1:]:
                     working.start_soon(edge.run, inbox)
-                working.start_soon(self._keep_small, recovered.alarms)
+                working.start_soon(self._keep_small, recovered.keep_from)
             if self._leaving and not self._lost:
                 await self._writer.wait_synced(self.system.next_seq - 1)
             elif not self._lost:
@@ -236,7 +237,8 @@ class Follower:
         try:
             if self._storage.fill > 1:
                 raise TooLarge(errno.EFBIG, FULL)
-            recovered = await self._storage.call(recover_outages, [source], self.node_uid, fresh_id)
+            since_ns = shared.clock.wall_ns() - ALARM_NS
+            recovered = await self._storage.call(recover_outages, [source], self.node_uid, fresh_id, since_ns)
         except (Unreadable, TooLarge) as error:
             # Begin beside it: the Node has the taint.
             if isinstance(error, TooLarge):
@@ -258,6 +260,7 @@ class Follower:
             on_lost=self._on_lost,
             last_resort=lambda line: None,
         )
+        self.wait_written, self.wait_synced = self._writer.wait_written, self._writer.wait_synced
         await self._writer.open()
         return recovered
 
@@ -274,12 +277,6 @@ class Follower:
         for record, chain_hash in zip(records, self._writer.append(records), strict=True):
             self._traces.learn(record, chain_hash)
 
-    async def wait_written(self, seq: int) -> bool:
-        return await self._writer.wait_written(seq)
-
-    async def wait_synced(self, seq: int) -> bool:
-        return await self._writer.wait_synced(seq)
-
     def _begin_segment(self) -> None:
         self._full_at_bytes = begin_segment(self._writer, self.system, self._shared.clock)
 
@@ -291,15 +288,13 @@ class Follower:
         if not self.system.episode and self._writer.segment_bytes > self._full_at_bytes:
             self._begin_segment()
 
-    async def _keep_small(self, alarms: Sequence[tuple[int, int]]) -> None:
+    async def _keep_small(self, keep_from: int) -> None:
         """Removes closed outages beyond the limits, and leftovers of an earlier leader."""
         try:
             if await self._writer.wait_synced(self.system.next_seq - 1):
                 await self._storage.delete_excluded()
-            since_ns = self._shared.clock.wall_ns() - ALARM_NS
-            alarmed = (seq for wall_ns, seq in alarms if wall_ns > since_ns)
-            keep_from = next(alarmed, self.system.episode or None)
-            for name in await trim([self._storage], time.time_ns(), keep_from, OUTAGE_LIMITS):
+            kept = keep_from or self.system.episode or None
+            for name in await trim([self._storage], time.time_ns(), kept, OUTAGE_LIMITS):
                 self._tell(NOTICE, f"removed the old segment {name}")
         except OSError as error:
             self._tell(WARNING, f"old segments stay: {error.strerror}")
