@@ -51,9 +51,9 @@ CLAIMS_MAX, CLAIMS_BYTES_MAX = 64, 2048
 FOLLOWED_MAX = 256
 #: 200 KiB in a record.
 ELSEWHERE_MAX = 5000
-#: Of an outage, since a pod's author can change 20 KB of words again and again. Above it only ends and Ready
-#: pods are reported, above twice as much only ends. A report takes 300 bytes with its decision; a new pod has
-#: a decision for each lost pod of its owner, until it is Ready.
+#: Of an outage, since a pod's author can change 20 KB of words again and again, which decisions repeat. Above
+#: it only ends and Ready pods are reported, above twice as much only ends. A report takes 300 bytes with its
+#: decision; a new pod has a decision for each lost pod of its owner, until it is Ready.
 REPORT_BYTES_MAX, REPORT_BYTES = 3_000_000, 300
 
 #: A reason by Kubernetes' conventions, one word in CamelCase. Other texts may be anything.
@@ -828,7 +828,9 @@ class WorkEdge(Edge):
         for uid in dict.fromkeys((*attachments, *silent)):
             if (fact := self._look_at_attachment(uid, now)) is not None:
                 facts.append(fact)
-        self._reported_bytes += sum(max(REPORT_BYTES, len(msgspec.msgpack.encode(each))) for each in facts)
+        self._reported_bytes += sum(
+            max(REPORT_BYTES, 3 * len(msgspec.msgpack.encode(each))) for each in facts
+        )
         return facts
 
     def _look_at(self, uid: str) -> Fact | None:
