@@ -33,12 +33,7 @@ from ebbtide.events import bounds
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.catalog import StoredFile
 from ebbtide.events.disk import Waits
-from ebbtide.events.segment import (
-    DamagedHeader,
-    IncompatibleHeader,
-    parse_header,
-    parse_segment_file_name,
-)
+from ebbtide.events.segment import DamagedHeader, IncompatibleHeader, parse_header, parse_segment_file_name
 from ebbtide.events.units import size_text
 
 PREFIX = "ebbtide-outage"
@@ -81,10 +76,7 @@ GOES_ON = "another leader goes on with this journal"
 REMOVED = "another leader has gone on with this journal, and has removed its oldest part"
 NO_ANSWER = "no answer in time"
 #: After any other answer the request is repeated.
-FINAL = {
-    "POST": (api.HTTP_CONFLICT,),
-    "GET": (api.HTTP_NOT_FOUND, api.HTTP_GONE),
-}
+FINAL = {"POST": (api.HTTP_CONFLICT,), "GET": (api.HTTP_NOT_FOUND, api.HTTP_GONE)}
 CHANGED = "a mutating webhook changes the journal's objects"
 #: No Node has it.
 DRY_RUN_UID = "00000000-0000-0000-0000-000000000000"
@@ -397,12 +389,7 @@ class ConfigMapStorage:
     waits = Waits(math.inf, math.inf, UNSYNCED_SECONDS, GATHER_SECONDS)
 
     def __init__(
-        self,
-        caller: api.ApiCaller,
-        namespace: str,
-        node_uid: str,
-        writer: str,
-        node: str = "",
+        self, caller: api.ApiCaller, namespace: str, node_uid: str, writer: str, node: str = ""
     ) -> None:
         if not _UID.fullmatch(node_uid):
             raise ValueError(f"no UID of a Node that a ConfigMap could be named after: {node_uid!r}")
@@ -412,7 +399,8 @@ class ConfigMapStorage:
         self.at_rest = False
         self.fenced = False
         self._path = maps_path(namespace)
-        self.source = ConfigMapSource(_location(namespace, node_uid))
+        self.location = _location(namespace, node_uid)
+        self.source = ConfigMapSource(self.location)
         #: By number, without data; also pieces that wait for their deletion.
         self._index: dict[int, Piece] = {}
         #: As objects, by number.
@@ -428,10 +416,6 @@ class ConfigMapStorage:
         #: When each waiting request began; the last failure; the next try's time.
         self._waits_since = list[float]()
         self._problem, self._patience_seconds = "", 0.0
-
-    @property
-    def location(self) -> str:
-        return self.source.location
 
     async def acquire(self, program: str) -> None:
         """Read the journal. The first create decides between two writers."""

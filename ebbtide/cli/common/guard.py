@@ -132,10 +132,7 @@ def _line_and_code(error: Exception) -> tuple[str, int]:
     if isinstance(error, ModuleNotFoundError) and (extra := extra_of(error.name or "")):
         # `extras.require` gives a better line; this prevents a traceback.
         return f"this needs {error.name}: {install_command(extra)}", WRONG
-    return (
-        f"unexpected {type(error).__name__}: {error}; {DEBUG}=1 shows where, please report it",
-        NOT_SO,
-    )
+    return f"unexpected {type(error).__name__}: {error}; {DEBUG}=1 shows where, please report it", NOT_SO
 
 
 def code_of(error: Exception) -> int:

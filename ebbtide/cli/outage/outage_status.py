@@ -447,8 +447,7 @@ async def read_outages(cluster: Cluster, namespace: str, *, closed: bool) -> Fou
 def ls(closed: bool, kubeconfig: Path | None, namespace: str, output: str) -> int:
     """List the outages of all nodes: what each waits for, its proof, and what still hangs."""
     found, controller = ask_cluster(
-        kubeconfig,
-        lambda each: led(each, namespace, lambda: read_outages(each, namespace, closed=closed)),
+        kubeconfig, lambda each: led(each, namespace, lambda: read_outages(each, namespace, closed=closed))
     )
     summaries = list(map(summary_of, found.records))
     if output == "json":
