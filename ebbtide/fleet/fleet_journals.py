@@ -190,6 +190,7 @@ ID_BEGIN = 8
 _NAME = re.compile(r"([0-9]{10})-([0-9a-f]{8})(?:-([0-9a-f]{64})(\.redacted)?)?\.ebj")
 #: Below `LAYOUT`.
 _SHIPPED = re.compile(r"cluster=([^/]+)/node=([^/]+)/journal=([0-9a-f]{32})")
+_NODE = re.compile("(?:[^/]+/)*?node=[^/]+(?=/)")
 #: The end of a URL to a part of the shipped objects.
 _PART = re.compile(rf"(?:^|/){LAYOUT}(/cluster=[^/]+(?:/node=[^/]+(?:/journal=[^/]+)?)?)?/*$")
 #: A node's credentials can put any number, and a plan stays in memory. A node ships some thousands in ten
@@ -311,11 +312,21 @@ def _by_node(url: str, folder: str | None, broken: list[Ref]) -> Iterator[Any]:
 
 
 def listed(url: str, folder: str | None = None) -> Iterator[Any]:
-    """As `plan` takes them. Raises BadUrl, StoreFailed."""
+    """As `plan` takes them: of a node's millions as many as show it. Raises BadUrl, StoreFailed."""
     import obstore
 
-    parts = aiter(obstore.list(store(url), prefix=folder, chunk_size=1000))
-    return chain.from_iterable(iter(partial(answer_of, url, "", partial(anext, parts, None)), None))
+    after, node, count = None, "", 0
+    while True:
+        parts = aiter(obstore.list(store(url), prefix=folder, offset=after, chunk_size=1000))
+        for info in chain.from_iterable(iter(partial(answer_of, url, "", partial(anext, parts, None)), None)):
+            yield info
+            before, node = node, found[0] if (found := _NODE.match(info["path"])) else ""
+            count = count + 1 if node == before else 1
+            if node and count > NODE_OBJECTS_MAX:
+                after = f"{node}0"  # the first name behind those that go on with a slash
+                break
+        else:
+            return
 
 
 def _plan_folders(url: str) -> list[Ref]:

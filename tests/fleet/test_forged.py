@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from hashlib import sha256
@@ -16,7 +17,7 @@ from xml.sax.saxutils import escape
 import obstore
 import pytest
 import trio
-from obstore.store import S3Store
+from obstore.store import MemoryStore, S3Store
 
 from ebbtide.cli.common.guard import CORRUPT, DONE, TORN, WRONG
 from ebbtide.events.base import Stamp
@@ -264,6 +265,21 @@ def test_one_node_cannot_fill_the_plan(nodes: Nodes, tmp_path: Path) -> None:
         patch.object(fleet_journals, "REFUSED_SHOWN_MAX", 1),
     ):
         assert [ref.files for ref in journals(str(root))] == [(), ()]
+
+
+def test_one_node_cannot_fill_the_list() -> None:
+    """Millions of objects would take each verb hours."""
+    memory = MemoryStore()
+    for node, count in (("a", 30), ("a-1", 1), ("a0", 1), ("b%2F", 30), ("c", 1)):
+        for number in range(count):
+            obstore.put(memory, f"pre/v1/cluster=c/node={node}/journal=j/{number}", b"x")
+    found = Counter[str]()
+    with (
+        patch.object(fleet_journals, "store", lambda url: memory),
+        patch.object(fleet_journals, "NODE_OBJECTS_MAX", 10),
+    ):
+        found.update(each["path"].split("/")[3] for each in fleet_journals.listed("s3://b"))
+    assert found == {"node=a-1": 1, "node=a": 11, "node=a0": 1, "node=b%2F": 11, "node=c": 1}
 
 
 @pytest.mark.backend
