@@ -65,8 +65,8 @@ RENEWAL_FRACTION, MISSED_RENEWALS = 0.25, 1.15
 LEASE_SECONDS, LEASE_SECONDS_MIN, LEASE_SECONDS_MAX = 40, 4, 3600
 
 KUBELET_PORT = 10250
-#: Dual-stack nodes have two.
-ADDRESSES_MAX = 4
+#: Dual-stack nodes have two. A kubelet may write 90 000, of 25 µs each: all outages would wait for seconds.
+ADDRESSES_MAX, ADDRESSES_READ_MAX = 4, 64
 #: An account or a mail address.
 PERSON = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}")
 #: A person can declare it again.
@@ -250,7 +250,7 @@ def is_address(text: str) -> bool:
 
 def project_node(node: api.ApiNode) -> NodeView:
     note, state = read_note(node), node.status
-    internal = [each for each in state.addresses if each.type == "InternalIP"]
+    internal = [each for each in state.addresses[:ADDRESSES_READ_MAX] if each.type == "InternalIP"]
     ready = api.find_condition(state.conditions, "Ready") or {}
     taints = [taint for taint in node.spec.taints if taint.get("key") == OUT_OF_SERVICE]
     ours = any(is_our_taint(taint, note) for taint in taints)
@@ -267,7 +267,7 @@ def project_node(node: api.ApiNode) -> NodeView:
         taint="ours" if ours else "other" if taints else "none",
         volumes_in_use=tuple(each[:UNIQUE_MAX] for each in state.volumes_in_use[:IN_USE_MAX]),
         status_mark=mark if isinstance(mark, str) else "",
-        labels={sys.intern(name): sys.intern(value) for name, value in node.metadata.labels.items()},
+        labels=node.metadata.labels,
         addresses=tuple(each.address for each in internal if is_address(each.address))[:ADDRESSES_MAX],
         port=state.daemon_endpoints.kubelet_endpoint.port or KUBELET_PORT,
         cloud_off=any(taint.get("key") == CLOUD_SHUTDOWN for taint in node.spec.taints),
@@ -395,9 +395,10 @@ class ClusterView:
 
     def project(self, node: api.ApiNode) -> NodeView:
         view = project_node(node)
-        if self._labels is None:
-            return view
-        return view._replace(labels={each: view.labels[each] for each in self._labels if each in view.labels})
+        names = view.labels if self._labels is None else self._labels
+        # Not of all: a kubelet may write 100 000.
+        kept = {sys.intern(each): sys.intern(view.labels[each]) for each in names if each in view.labels}
+        return view._replace(labels=kept)
 
     def there(self) -> list[NodeView]:
         return [each.node for each in self._observed.values() if each.node is not None]
