@@ -20,19 +20,7 @@ from hypothesis import strategies as st
 from jeepney import DBusAddress
 
 from ebbtide.actors.edges import kubelet_unit as unit_module
-from ebbtide.actors.edges.kubelet_unit import (
-    HEALTH_ADDRESS,
-    HEALTH_PORT,
-    KUBELET_CONFIG,
-    KUBELET_WITH_RUNTIME,
-    NODE_LOCAL_PLUGINS,
-    KubeletEdge,
-    KubeletUnit,
-    ask_health,
-    health_endpoint,
-    main_process,
-    mounted_volumes,
-)
+from ebbtide.actors.edges.kubelet_unit import KubeletEdge, KubeletUnit, health_endpoint, main_process
 from ebbtide.actors.edges.linux import bus as bus_module
 from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.linux.bus import BusError, BusRefused
@@ -53,7 +41,7 @@ def line(path: str, device: str = "8:16", kind: str = "ext4") -> str:
 
 
 def used(*lines: str) -> tuple[tuple[str, str], ...]:
-    return mounted_volumes("".join((line("/", "8:1"), *lines)), ROOT)
+    return unit_module.mounted_volumes("".join((line("/", "8:1"), *lines)), ROOT)
 
 
 PODS = f"{ROOT}/pods"
@@ -72,7 +60,10 @@ SUBPATHS = f"{PODS}/u3/volume-subpaths"
         # A driver's mount for all pods of the node.
         ([line(SHARED)], [("", SHARED)]),
         # Memory and projected files vanish with the boot.
-        ([line(f"{PODS}/u1/volumes/{each}/x", "0:50", "tmpfs") for each in NODE_LOCAL_PLUGINS], []),
+        (
+            [line(f"{PODS}/u1/volumes/{each}/x", "0:50", "tmpfs") for each in unit_module.NODE_LOCAL_PLUGINS],
+            [],
+        ),
         # A subpath does not name its plugin. On the kubelet's own disk, or in memory, it is no volume.
         ([line(f"{SUBPATHS}/data/main/0"), line(f"{SUBPATHS}/data/main/1")], [("u3", "data")]),
         ([line(f"{SUBPATHS}/scratch/main/0", "8:1"), line(f"{SUBPATHS}/token/main/0", "0:50", "tmpfs")], []),
@@ -89,7 +80,7 @@ def test_which_mounts_are_volumes_in_use(lines: list[str], found: list[tuple[str
 @given(st.text(alphabet=st.characters(codec="utf-8"), max_size=300))
 def test_any_table_is_read(text: str) -> None:
     """Lines that are none are passed over."""
-    found = mounted_volumes(text, ROOT)
+    found = unit_module.mounted_volumes(text, ROOT)
     assert found == tuple(dict.fromkeys(found))
 
 
@@ -99,7 +90,7 @@ def test_any_table_is_read(text: str) -> None:
 NOWHERE = "unix:path=/nowhere/bus"
 
 
-@pytest.mark.parametrize("name", KUBELET_WITH_RUNTIME)
+@pytest.mark.parametrize("name", unit_module.KUBELET_WITH_RUNTIME)
 async def test_a_unit_that_is_the_runtime_too_is_not_stopped(name: str) -> None:
     """k3s, for example: its unit also owns the container socket."""
     edge, outbox = KubeletEdge(f"{name}.service", address=NOWHERE), Outbox()
@@ -185,17 +176,17 @@ def process(*argv: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
             made.kill()
 
 
-async def _silence() -> None:
+async def hung(address: str, work: object) -> None:
     await trio.sleep_forever()
 
 
-async def _no_bus() -> None:
+async def no_bus(address: str, work: object) -> None:
     raise BusError("the bus has gone")
 
 
-@pytest.mark.parametrize("asked", [_silence, _no_bus])
+@pytest.mark.parametrize("asked", [hung, no_bus])
 async def test_a_manager_that_does_not_answer(
-    manager: Manager, monkeypatch: pytest.MonkeyPatch, asked: Callable[[], Awaitable[None]]
+    manager: Manager, monkeypatch: pytest.MonkeyPatch, asked: Callable[..., Awaitable[None]]
 ) -> None:
     """The last known process is enough to end the kubelet: a wave does not wait for a bus."""
     outbox = Outbox()
@@ -205,11 +196,7 @@ async def test_a_manager_that_does_not_answer(
     with process("sleep", "infinity") as (made, started_us):
         manager.main = (made.pid, started_us)
         await edge._look(outbox)
-
-        async def hung(address: str, work: object) -> None:
-            await asked()
-
-        monkeypatch.setattr(unit_module, "ask_once", hung)
+        monkeypatch.setattr(unit_module, "ask_once", asked)
         ending = await edge._stop(StopKubelet(key="s"), outbox)
         assert made.wait() == -signal.SIGTERM
     assert (ending.result, ending.reason.partition(":")[0]) == ("done", "by SIGTERM to its process")
@@ -276,9 +263,6 @@ async def test_a_kubelet_that_was_looked_at_while_it_is_ended(
     with hung_kubelet(manager) as made, process("sleep", "infinity") as (other, started_us):
         assert await unit.active()
 
-        async def hung(address: str, work: object) -> None:
-            await trio.sleep_forever()
-
         async def look() -> None:
             await trio.sleep(1.5 * bounds.now.unit_answer_seconds)
             monkeypatch.setattr(unit_module, "ask_once", ask)
@@ -298,10 +282,6 @@ async def test_a_stop_without_an_answer_is_bounded(
     manager: Manager, monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.abc.Clock
 ) -> None:
     """Without a process and without an answer, the order still ends."""
-
-    async def hung(address: str, work: object) -> None:
-        await trio.sleep_forever()
-
     monkeypatch.setattr(unit_module, "ask_once", hung)
     ending = await KubeletUnit("bus", "kubelet.service").stop()
     assert ending == Ending("failed", "the service manager did not answer within 500 ms")
@@ -373,7 +353,7 @@ async def endpoint(answer: bytes | None) -> AsyncIterator[int]:
                 await stream.receive_some()
                 await stream.send_all(answer)
 
-    (listener,) = await trio.open_tcp_listeners(0, host=HEALTH_ADDRESS)
+    (listener,) = await trio.open_tcp_listeners(0, host=unit_module.HEALTH_ADDRESS)
     async with listener, trio.open_nursery() as nursery:
         if answer is not None:
             nursery.start_soon(trio.serve_listeners, serve, [listener])
@@ -397,7 +377,7 @@ async def test_health(answer: bytes | None, healthy: bool | None, monkeypatch: p
     silent_seconds = 0.1 if answer is None else WATCHDOG_SECONDS
     monkeypatch.setattr(bounds, "now", bounds.Bounds(kubelet_silent_seconds=silent_seconds))
     async with endpoint(answer) as port:
-        assert await ask_health(HEALTH_ADDRESS, port) is healthy
+        assert await unit_module.ask_health(unit_module.HEALTH_ADDRESS, port) is healthy
 
 
 @pytest.mark.parametrize(
@@ -416,8 +396,8 @@ async def test_health(answer: bytes | None, healthy: bool | None, monkeypatch: p
 )
 def test_where_its_health_is_asked(tmp_path: Path, text: str, expected: tuple[str, int] | None) -> None:
     """The address comes from the kubelet's configuration; invalid values leave the kubelet's defaults."""
-    (tmp_path / KUBELET_CONFIG).write_text(text)
-    assert health_endpoint(tmp_path / KUBELET_CONFIG) == expected
+    (tmp_path / unit_module.KUBELET_CONFIG).write_text(text)
+    assert health_endpoint(tmp_path / unit_module.KUBELET_CONFIG) == expected
 
 
 def test_no_configuration(tmp_path: Path) -> None:
@@ -426,10 +406,7 @@ def test_no_configuration(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "folder").mkdir()
     for kind in ("none", "device", "fifo", "folder"):
-        assert health_endpoint(tmp_path / kind) == (HEALTH_ADDRESS, HEALTH_PORT)
-
-
-FOREVER_NS = int(WATCHDOG_SECONDS * NS_PER_SECOND)
+        assert health_endpoint(tmp_path / kind) == (unit_module.HEALTH_ADDRESS, unit_module.HEALTH_PORT)
 
 
 # --- mounts that are waited for; the kernel's own are in test_kubelet_mounts_real.py ---------------
@@ -447,6 +424,6 @@ async def test_a_table_that_cannot_be_read(tmp_path: Path) -> None:
     outbox = Outbox()
     reason = f"cannot read {tmp_path}/none: No such file or directory"
     assert await do(edge, CheckMounts(key="c"), outbox) == Ending("failed", reason)
-    order = AwaitUnmounts(key="w", uids=("u1",), timeout_ns=FOREVER_NS)
+    order = AwaitUnmounts(key="w", uids=("u1",), timeout_ns=NS_PER_SECOND)
     assert await do(edge, order, outbox) == Ending("failed", reason)
     assert outbox.facts == []

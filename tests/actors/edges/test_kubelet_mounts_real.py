@@ -17,6 +17,7 @@ from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.decisions import AwaitUnmounts, CheckMounts
 from ebbtide.events.facts import MountsRead, VolumesUnmounted
 from tests.actors.edges.process.process_bed import Outbox
+from tests.actors.edges.test_kubelet import NOWHERE, do
 
 pytestmark = pytest.mark.root
 
@@ -63,23 +64,12 @@ def space(tmp_path: Path) -> Iterator[Namespace]:
     made.close()
 
 
-@pytest.fixture
-def edge(space: Namespace) -> KubeletEdge:
-    return KubeletEdge("kubelet.service", space.root, mount_table=space.table, address="unix:path=/nowhere")
-
-
-async def do(edge: KubeletEdge, order: CheckMounts | AwaitUnmounts, outbox: Outbox) -> Ending:
-    ending = edge.effects[type(order)](order, outbox)
-    assert not isinstance(ending, Ending)
-    return await ending
-
-
 async def test_what_is_mounted_is_read(space: Namespace, tmp_path: Path) -> None:
     """Volumes with pods, driver mounts with paths, without tmpfs. Also below a link: the kernel records
     the target.
     """
     (tmp_path / "link").symlink_to(space.root)
-    edge = KubeletEdge("k.service", tmp_path / "link", mount_table=space.table, address="unix:path=/nowhere")
+    edge = KubeletEdge("k.service", tmp_path / "link", mount_table=space.table, address=NOWHERE)
     space.mount("pods/u1/volumes/kubernetes.io~csi/pvc-1/mount")
     space.mount("pods/u1/volumes/kubernetes.io~secret/token", "tmpfs")
     shared = space.mount("plugins/kubernetes.io/csi/disk.example/7f/globalmount")
@@ -88,8 +78,9 @@ async def test_what_is_mounted_is_read(space: Namespace, tmp_path: Path) -> None
     assert outbox.facts == [MountsRead(key="c", mounted=(("u1", "pvc-1"), ("", str(shared))))]
 
 
-async def test_an_unmount_is_noticed(space: Namespace, edge: KubeletEdge) -> None:
+async def test_an_unmount_is_noticed(space: Namespace) -> None:
     """Volumes without a mount are reported at once, the others when unmounted."""
+    edge = KubeletEdge("k.service", space.root, mount_table=space.table, address=NOWHERE)
     volume, outbox = space.mount("pods/u1/volumes/kubernetes.io~csi/pvc-1/mount"), Outbox()
     order = AwaitUnmounts(key="w", uids=("u0", "u1"), timeout_ns=SECONDS_MAX * NS_PER_SECOND)
     async with trio.open_nursery() as nursery:

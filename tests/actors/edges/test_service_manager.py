@@ -166,21 +166,23 @@ async def test_is_the_system_stopping(bed: LogindBed) -> None:
 
 
 @pytest.mark.root
-async def test_a_soft_reboot_is_another_userspace(bed: LogindBed) -> None:
-    """The counter separates userspaces of one boot; before the first soft reboot the boot ID is enough."""
-    await bed.do("property", name="SoftRebootsCount", signature="u", value=0)
-    assert await userspace_id(bed.address) == boot_id()
-    await bed.do("property", name="SoftRebootsCount", signature="u", value=2)
-    assert await userspace_id(bed.address) == f"{boot_id()}+2"
-
-
-@pytest.mark.root
-async def test_a_soft_reboot_that_is_not_counted(bed: LogindBed) -> None:
-    """systemd 254 to 256 has only the userspace's start time; 252 has no soft reboot."""
-    await bed.do("property", name="Version", signature="s", value="255.4-1")
-    assert await userspace_id(bed.address) == f"{boot_id()}+1000000"
-    await bed.do("property", name="Version", signature="s", value="252.39-1~deb12u2")
-    assert await userspace_id(bed.address) == boot_id()
+@pytest.mark.parametrize(
+    ("name", "signature", "value", "suffix"),
+    [
+        ("SoftRebootsCount", "u", 0, ""),
+        ("SoftRebootsCount", "u", 2, "+2"),
+        ("Version", "s", "255.4-1", "+1000000"),
+        ("Version", "s", "252.39-1~deb12u2", ""),
+    ],
+)
+async def test_a_soft_reboot_is_another_userspace(
+    bed: LogindBed, name: str, signature: str, value: object, suffix: str
+) -> None:
+    """The counter separates userspaces of one boot. systemd 254 to 256 has only the userspace's start time;
+    252 has no soft reboot.
+    """
+    await bed.do("property", name=name, signature=signature, value=value)
+    assert await userspace_id(bed.address) == boot_id() + suffix
 
 
 # --- which life of a machine this is -----------------------------------------------------------

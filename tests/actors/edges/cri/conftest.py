@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import AsyncIterator, Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
 import trio
 
 from ebbtide.actors.edges.cri.cri_edge import CriEdge
-from ebbtide.actors.edges.kubernetes.known_pods import KnownPod, PodStore
+from ebbtide.actors.edges.kubernetes.known_pods import KnownPod
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.base import Order
 from ebbtide.events.decisions import KillContainer, SendSignal, TakeInventory
@@ -83,23 +82,16 @@ class Rig:
 
 
 @contextlib.asynccontextmanager
-async def rig_on(
-    bed: Containerd, folder: Path, lookup: PodStore | None = None, starts: bool = False
-) -> AsyncIterator[Rig]:
+async def rig_on(bed: Containerd, folder: Path) -> AsyncIterator[Rig]:
     """Run an edge on the bed's containerd. Leaving stops the daemon, not the containers."""
     outbox, said = Outbox(), list[str]()
-    tell = partial(_note, said)
-    edge = CriEdge(f"unix://{bed.socket}", folder, lookup=lookup, starts=lambda: starts, tell=tell)
+    edge = CriEdge(f"unix://{bed.socket}", folder, tell=lambda level, line: said.append(line))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(edge.run, outbox)
         edge.prewarm()
         yield Rig(edge, outbox, nursery, said)
         edge.detach()
         nursery.cancel_scope.cancel()
-
-
-def _note(said: list[str], level: int, line: str) -> None:
-    said.append(line)
 
 
 class Told:

@@ -17,7 +17,6 @@ from tests.beds.containerd import IMAGE, Containerd
 from tests.waiting import WATCHDOG_SECONDS, until_sync
 
 SERVICE = "/runtime.v1.RuntimeService/"
-NODE_NAMESPACE = 2
 #: The first process creates this file after it has set its traps.
 UP = "/tmp/up"
 
@@ -42,10 +41,6 @@ class Spec(NamedTuple):
     ports: tuple[dict[str, Any], ...] = ()
     attempt: int = 0
     image: str = IMAGE
-
-
-def priority(value: int, **more: str) -> tuple[tuple[str, str], ...]:
-    return (("ebbtide/priority", str(value)), *((f"ebbtide/{name}", text) for name, text in more.items()))
 
 
 class Made(NamedTuple):
@@ -77,25 +72,21 @@ class Kubelet:
         name: str,
         *specs: Spec,
         grace: int | None = 30,
-        host_network: bool = False,
         annotations: Iterable[tuple[str, str]] = (),
     ) -> Made:
         """Create a sandbox, then create and start each container in turn."""
-        config = self._sandbox_config(name, host_network, dict(annotations))
+        config = self._sandbox_config(name, dict(annotations))
         request = making.RunPodSandboxRequest(config=config)
         sandbox = self.call("RunPodSandbox", request, making.RunPodSandboxResponse).pod_sandbox_id
         made = {spec.name: self.container(config, sandbox, spec, grace) for spec in specs}
         return Made(config.metadata.uid, sandbox, made)
 
-    def _sandbox_config(
-        self, name: str, host_network: bool, annotations: dict[str, str]
-    ) -> making.PodSandboxConfig:
+    def _sandbox_config(self, name: str, annotations: dict[str, str]) -> making.PodSandboxConfig:
         uid = f"uid-{name}"
-        network = NODE_NAMESPACE if host_network else 0
-        options = making.NamespaceOption(network=network, pid=1)
+        options = making.NamespaceOption(network=0, pid=1)
         return making.PodSandboxConfig(
             metadata=making.PodSandboxMetadata(name=name, uid=uid, namespace="test"),
-            hostname="" if host_network else name,
+            hostname=name,
             log_directory=f"{self._bed.folder}/logs/{name}",
             labels=_pod_labels(name, uid) | {"app": name},
             annotations={"kubernetes.io/config.source": "api"} | annotations,
@@ -106,12 +97,7 @@ class Kubelet:
         )
 
     def container(
-        self,
-        config: making.PodSandboxConfig,
-        sandbox: str,
-        spec: Spec,
-        grace: int | None = 30,
-        start: bool = True,
+        self, config: making.PodSandboxConfig, sandbox: str, spec: Spec, grace: int | None = 30
     ) -> str:
         """Create and start a container. Wait for scripts that report their traps: PID 1 ignores a signal
         without a handler.
@@ -134,23 +120,15 @@ class Kubelet:
             pod_sandbox_id=sandbox, config=container, sandbox_config=config
         )
         made = str(self.call("CreateContainer", request, making.CreateContainerResponse).container_id)
-        if start:
-            self.start(made)
-            if f"touch {UP}" in spec.script:
-                self._until_up(made)
+        self.call("StartContainer", making.StartContainerRequest(container_id=made), making.Empty)
+        if f"touch {UP}" in spec.script:
+            until_sync(lambda: self.exec(made, "cat", UP) == 0, f"{made} does not come up")
         return made
 
-    def start(self, container: str) -> None:
-        """One that was only made."""
-        self.call("StartContainer", making.StartContainerRequest(container_id=container), making.Empty)
-
-    def _until_up(self, container: str) -> None:
-        until_sync(lambda: self.exec(container, "cat", UP) == 0, f"{container} does not come up")
-
-    def again(self, name: str, made: Made, spec: Spec, start: bool = True) -> str:
-        """Create (and by default start) a container again, as after a crash; returns the new ID."""
-        config = self._sandbox_config(name, False, {})
-        return self.container(config, made.sandbox, spec._replace(attempt=spec.attempt + 1), start=start)
+    def again(self, name: str, made: Made, spec: Spec) -> str:
+        """Create and start a container again, as after a crash; returns the new ID."""
+        config = self._sandbox_config(name, {})
+        return self.container(config, made.sandbox, spec._replace(attempt=spec.attempt + 1))
 
     def state(self, container: str) -> int:
         request = api.ContainerStatusRequest(container_id=container)
@@ -195,25 +173,20 @@ class Witness:
 
     def __init__(self, kubelet: Kubelet) -> None:
         self._kubelet = kubelet
-        self._folders: dict[str, int] = {}
+        self._folders: list[int] = []
 
-    def add(self, name: str, made: Made) -> None:
-        for container, key in made.containers.items():
+    def add(self, made: Made) -> None:
+        for key in made.containers.values():
             path = f"/proc/{self._kubelet.first_process(key)}/root/tmp"
-            self._folders[f"{name}/{container}"] = os.open(path, os.O_PATH | os.O_DIRECTORY)
+            self._folders.append(os.open(path, os.O_PATH | os.O_DIRECTORY))
 
-    def told(self) -> dict[str, int]:
-        """Stop signals received, by pod and container."""
-        return {name: self._lines(folder) for name, folder in self._folders.items()}
-
-    def _lines(self, folder: int) -> int:
-        try:
-            return len(Path(f"/proc/self/fd/{folder}/told").read_text().splitlines())
-        except FileNotFoundError:
-            return 0
+    def told(self) -> list[int]:
+        """Stop signals received, by container."""
+        files = [Path(f"/proc/self/fd/{folder}/told") for folder in self._folders]
+        return [len(path.read_text().splitlines()) if path.exists() else 0 for path in files]
 
     def close(self) -> None:
-        for folder in self._folders.values():
+        for folder in self._folders:
             os.close(folder)
 
 

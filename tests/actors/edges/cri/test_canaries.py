@@ -129,8 +129,12 @@ def kubeconfig(path: Path, port: int) -> str:
     return str(path)
 
 
-async def test_no_secret_leaves(bed: Containerd, kubelet: Kubelet, rig: DaemonRig) -> None:
+async def test_no_secret_leaves(
+    bed: Containerd, kubelet: Kubelet, rig: DaemonRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Hooks that cannot run, servers that answer no HTTP, an API server that quotes requests."""
+    # On a busy machine the runtime would count as away, and a hook's outcome as unknown.
+    monkeypatch.setenv("EBBTIDE_BOUNDS_FACTOR", "10")
     names = [f"answer-{number}" for number in range(len(WRONG_ANSWERS))]
     names += ["absent", "loud", "named", "controlled", "hard"]
     servers = Servers(listed(*names))
@@ -154,7 +158,7 @@ async def test_no_secret_leaves(bed: Containerd, kubelet: Kubelet, rig: DaemonRi
         rig.configure({0: 8}, node={"kubeconfig": api, "nodeName": "node-1"})
         await rig.start()
         await rig.recorded(ApiRead)
-        await rig.logind.power_off("reboot")
+        await rig.bed.power_off("reboot")
         await rig.recorded(d.ReleaseLock)
         await rig.kill()
         nursery.cancel_scope.cancel()

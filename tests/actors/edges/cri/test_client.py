@@ -206,6 +206,11 @@ async def test_a_runtime_that_comes_later_is_waited_for(server: Server) -> None:
         assert server.seen == []
         server.start()
         await link.ready(SECONDS)
+        # A break is noticed even if the server returns quickly.
+        server.stop()
+        await link.gone()
+        server.start()
+        await link.ready(SECONDS)
         return (await link.call(api.VersionRequest(), SECONDS)).runtime_name
 
     assert await linked(server, work) == "r"
@@ -221,19 +226,6 @@ async def test_probe(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found == cri_client.RuntimeProbe("containerd", "1.6", "NetworkReady is false: NoCni no plugin")
     server.stop()
     assert "no answer in 200 ms" in (await cri_client.probe_runtime(server.endpoint, 0.2)).problem
-
-
-async def test_a_break_of_a_real_connection(server: Server) -> None:
-    """Noticed even if the server returns quickly."""
-
-    async def work(link: cri_client.CriClient) -> None:
-        await link.ready(SECONDS)
-        server.stop()
-        await link.gone()
-        server.start()
-        await link.ready(SECONDS)
-
-    await linked(server, work)
 
 
 async def test_cancelled_calls_end_before_the_loop(server: Server, capfd: pytest.CaptureFixture[str]) -> None:

@@ -1,11 +1,10 @@
-"""A real containerd: killed or hung, late and restarted pods, hooks. Each container gets one stop signal."""
+"""A real containerd: restarted containers and hooks."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,90 +17,19 @@ import trio
 
 from ebbtide.actors.edges.cri import cri_runtime as runtime_module
 from ebbtide.actors.edges.cri.cri_runtime import EXEC_TOO_LOUD
-from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.linux.processes import ExitStatus
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.decisions import RunHook
 from ebbtide.events.facts import ContainerExited, InventoryTaken, PodJoined
 from tests.actors.edges.cri.conftest import kill, rig_on, stop, take
-from tests.actors.edges.cri.pods import CODE_3, EXITED, NOTES, POLITE, RUNNING, SERVER, Kubelet, Spec, Witness
+from tests.actors.edges.cri.pods import CODE_3, EXITED, POLITE, RUNNING, SERVER, Kubelet, Spec
 from tests.beds.containerd import Containerd
 from tests.beds.inside import PROJECT
 from tests.proc import each_process
 from tests.waiting import until
 
 pytestmark = [pytest.mark.node, pytest.mark.root]
-
-#: Writes a line for each SIGTERM and continues.
-COUNTS = "trap 'echo told >> /tmp/told' TERM; touch /tmp/up; while :; do sleep 0.05; done"
-
-
-@pytest.mark.parametrize("noticed", [True, False], ids=["before", "just now"])
-async def test_a_containerd_that_was_killed(
-    bed: Containerd, kubelet: Kubelet, tmp_path: Path, noticed: bool
-) -> None:
-    """Containers get exactly one stop signal, also if containerd returns."""
-    made = kubelet.pod("counts", Spec(COUNTS))
-    async with rig_on(bed, tmp_path) as rig:
-        await rig.inventory()
-        told = Path(f"/proc/{kubelet.first_process(made.containers['main'])}/root/tmp/told")
-        bed.stop()
-        try:
-            if noticed:
-                await until(lambda: "pods that appear are not seen" in "".join(rig.said), "not noticed")
-            assert await rig.do(stop("uid-counts")) == Ending()
-            await until(told.exists, "no signal")
-        finally:
-            bed.start()
-        assert len(await rig.inventory("again")) == 1
-        assert told.read_text() == "told\n"
-        await rig.do(kill("uid-counts"))
-        await rig.outbox.wait_for(ContainerExited)
-
-
-async def test_a_shim_that_hangs(bed: Containerd, kubelet: Kubelet, tmp_path: Path) -> None:
-    """Lists work, but a stop through the runtime hangs."""
-    made = kubelet.pod("wedged", Spec(NOTES))
-    witness = Witness(kubelet)
-    witness.add("wedged", made)
-    async with rig_on(bed, tmp_path) as rig:
-        await rig.inventory()
-        stat = proc.read_stat(kubelet.first_process(made.containers["main"]))
-        assert stat is not None
-        os.kill(stat.parent_pid, signal.SIGSTOP)
-        try:
-            assert await rig.do(stop(made.uid)) == Ending()
-            await until(lambda: witness.told() == {"wedged/main": 1}, "no signal")
-        finally:
-            os.kill(stat.parent_pid, signal.SIGCONT)
-        await rig.outbox.wait_for(ContainerExited, uid=made.uid, exit_code=5)
-    witness.close()
-
-
-async def test_what_its_kubelet_has_started_again_joins_once_more(
-    bed: Containerd, kubelet: Kubelet, tmp_path: Path
-) -> None:
-    """The restart joins after the old container's end; later orders address the restart."""
-    made = kubelet.pod("web", Spec(CODE_3), Spec(POLITE, "other"))
-    async with rig_on(bed, tmp_path) as rig:
-        await rig.inventory()
-        await rig.do(take("closer", refresh=True, late=True))
-        spec = Spec(CODE_3)
-        for times in (1, 2):
-            await rig.do(stop("uid-web"))
-            await rig.outbox.wait_for(ContainerExited, times)
-            spec = spec._replace(attempt=times)
-            new = kubelet.again("web", made, spec)
-            joined = (await rig.outbox.wait_for(PodJoined, times))[-1].pod
-            assert [(each.name, each.running) for each in joined.containers] == [
-                ("main", True),
-                ("other", True),
-            ]
-            assert kubelet.state(new) == RUNNING
-        assert len(rig.outbox.of(PodJoined)) == 2
-        await rig.do(kill("uid-web"))
-        await until(lambda: kubelet.state(new) != RUNNING, "it was not hit")
 
 
 async def test_what_was_started_again_while_no_daemon_ran(
@@ -230,28 +158,6 @@ async def test_exec_that_does_not_end(bed: Containerd, kubelet: Kubelet, tmp_pat
 
 def _running(word: str) -> bool:
     return any(word.encode() in line for line in each_process("cmdline").values())
-
-
-async def test_a_lost_exec_is_not_repeated(bed: Containerd, kubelet: Kubelet, tmp_path: Path) -> None:
-    """The runtime goes away during a hook: its outcome is unknown, and it is not repeated."""
-    command = {"exec": {"command": ["/bin/sh", "-c", "echo x >> /tmp/runs; sleep 5"]}}
-    made = kubelet.pod("lost", Spec(POLITE, pre_stop=command))
-    main = made.containers["main"]
-    async with rig_on(bed, tmp_path) as rig:
-        await rig.inventory()
-        endings: list[Ending] = []
-
-        async def run_it() -> None:
-            endings.append(await rig.do(hook("uid-lost")))
-
-        rig.nursery.start_soon(run_it)
-        await until(lambda: kubelet.exec(main, "cat", "/tmp/runs") == 0, "the hook does not begin")
-        bed.stop()
-        bed.start()
-        await until(lambda: endings, "the hook's outcome does not come")
-        assert endings[0].result == "unknown"
-        assert kubelet.exec(main, "/bin/sh", "-c", '[ "$(cat /tmp/runs)" = x ]') == 0
-        assert await rig.edge.adopt(hook("uid-lost"), rig.outbox) is None
 
 
 async def test_http_get(bed: Containerd, kubelet: Kubelet, tmp_path: Path) -> None:

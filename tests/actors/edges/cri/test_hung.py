@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 
 import pytest
 
@@ -12,7 +11,7 @@ from ebbtide.events import decisions as d
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.facts import RuntimeRead
 from tests.actors.edges.cri.daemon_rig import DaemonRig
-from tests.actors.edges.cri.pods import NOTES, Kubelet, Spec, Witness, priority
+from tests.actors.edges.cri.pods import NOTES, Kubelet, Spec, Witness
 
 pytestmark = [pytest.mark.node, pytest.mark.root]
 
@@ -23,45 +22,27 @@ WAVES = (0, 1000, 2000)
 WAVE_SECONDS = 6
 #: Three waves of half a second, or one with the 2 s floor, plus time for a busy machine.
 QUICK_SECONDS = 6.0
-GRACEFUL = ("graceful", "exit code 5")
-
-
-@contextmanager
-def witnessed(kubelet: Kubelet, scripts: dict[str, Spec]) -> Iterator[Witness]:
-    """These pods in each wave, by name."""
-    witness = Witness(kubelet)
-    try:
-        for wave in WAVES:
-            for name, spec in scripts.items():
-                pod = f"{name}-{wave}"
-                witness.add(pod, kubelet.pod(pod, spec, annotations=priority(wave)))
-        yield witness
-    finally:
-        witness.close()
-
-
-async def start(rig: DaemonRig) -> None:
-    """Wait until the daemon has seen all running pods."""
-    rig.configure(dict.fromkeys(WAVES, WAVE_SECONDS))
-    await rig.start()
-    await rig.recorded(RuntimeRead, reachable=True)
-
-
-def seconds_of_stop(rig: DaemonRig) -> float:
-    """From the signal to the release's order."""
-    (began,), (released,) = rig.records(d.ShutdownBegan), rig.records(d.ReleaseLock)
-    return (released.mono_ns - began.mono_ns) / NS_PER_SECOND
 
 
 async def test_it_hangs_in_the_first_wave(kubelet: Kubelet, rig: DaemonRig) -> None:
     """Later stops still arrive, each once, and no wave waits for the runtime."""
-    with witnessed(kubelet, {f"pod-{number}": Spec(NOTES) for number in range(PODS)}) as witness:
-        await start(rig)
-        await rig.logind.power_off("reboot")
+    with closing(Witness(kubelet)) as witness:
+        for wave in WAVES:
+            for number in range(PODS):
+                annotations = [("ebbtide/priority", str(wave))]
+                witness.add(kubelet.pod(f"pod-{number}-{wave}", Spec(NOTES), annotations=annotations))
+        rig.configure(dict.fromkeys(WAVES, WAVE_SECONDS))
+        await rig.start()
+        await rig.recorded(RuntimeRead, reachable=True)
+        await rig.bed.power_off("reboot")
         await rig.recorded(d.SendSignal)
-        with rig.bed.hung():
+        with rig.containerd.hung():
             await rig.recorded(d.ReleaseLock)
-            print("without", [*witness.told().values()].count(0), "seconds", seconds_of_stop(rig))
-            assert set(witness.told().values()) == {1}
-        assert {(each.outcome, each.reason) for each in rig.events(d.PodEnded)} == {GRACEFUL}
-        assert seconds_of_stop(rig) < QUICK_SECONDS
+            (began,), (released,) = rig.records(d.ShutdownBegan), rig.records(d.ReleaseLock)
+            seconds = (released.mono_ns - began.mono_ns) / NS_PER_SECOND
+            print("without", witness.told().count(0), "seconds", seconds)
+            assert set(witness.told()) == {1}
+        assert {(each.outcome, each.reason) for each in rig.events(d.PodEnded)} == {
+            ("graceful", "exit code 5")
+        }
+        assert seconds < QUICK_SECONDS

@@ -107,31 +107,34 @@ def told_of(outbox: Outbox) -> list[tuple[str, list[tuple[str, bool]]]]:
 
 
 @pytest.mark.parametrize("by_listing", [False, True])
-async def test_what_did_not_run_at_the_signal(
-    autojump_clock: trio.abc.Clock, tmp_path: Path, by_listing: bool
+@pytest.mark.parametrize("name", ["crashing", "main"])
+async def test_what_the_kubelet_starts_during_the_shutdown(
+    autojump_clock: trio.abc.Clock, tmp_path: Path, by_listing: bool, name: str
 ) -> None:
-    """In CrashLoopBackOff at the signal: the kubelet starts the container during the shutdown."""
+    """Of a container that was in CrashLoopBackOff at the signal, or that has ended since."""
     table, outbox = PodTable(), Outbox()
-    looked(table, "uid-web", "main", "first")
+    first = looked(table, "uid-web", "main", "first")
 
     def start() -> None:
         if by_listing and started:
-            looked(table, "uid-web", "crashing", "second")
+            looked(table, "uid-web", name, "second")
 
     started = list[int]()
     inventory = inventory_of(table, None, tmp_path, look=start)
     await inventory.take(take("signal"), outbox)
     await inventory.take(take("closer", refresh=True, late=True), outbox)
     started.append(1)
+    if name == "main":
+        first.finish(ExitStatus(exit_code=3))
     if by_listing:
         await inventory.take(take("stopped", refresh=True, late=True), outbox)
         assert [type(fact) for fact in outbox.facts][-2:] == [PodJoined, InventoryTaken]
     else:
-        looked(table, "uid-web", "crashing", "second")
+        looked(table, "uid-web", name, "second")
     await inventory.report_late(outbox)
     await inventory.report_late(outbox)
-    assert told_of(outbox) == [("uid-web", [("main", True), ("crashing", True)])]
-    assert table.given["uid-web", "crashing"].id == "second"
+    assert told_of(outbox) == [("uid-web", [(each, True) for each in dict.fromkeys(("main", name))])]
+    assert table.given["uid-web", name].id == "second"
     # From now on its end is awaited.
     assert "second" in table.followed
 

@@ -20,7 +20,6 @@ from ebbtide.actors.edges.cri import api_pb2 as api
 from ebbtide.actors.edges.cri import cri_runtime
 from ebbtide.actors.edges.cri.cri_client import (
     ON_RECORD_AS_AWAY,
-    CallFailed,
     Lost,
     RuntimeReach,
     RuntimeRefused,
@@ -46,7 +45,7 @@ BOUNDS = bounds.Bounds()
 class Runtime:
     """``says``: its answer to a stop; None means success. It may hang."""
 
-    def __init__(self, says: CallFailed | None = None, *, hangs: bool = False, seconds: float = 0.01) -> None:
+    def __init__(self, says: Exception | None = None, *, hangs: bool = False, seconds: float = 0.01) -> None:
         self.says, self.hangs, self.seconds = says, hangs, seconds
         self.asked: list[str] = []
 
@@ -69,14 +68,8 @@ class Rig:
     """One container, whose first process is real or elsewhere."""
 
     def __init__(self, runtime: Runtime, nursery: trio.Nursery, process: subprocess.Popen[bytes]) -> None:
-        self.runtime, self.process, self.outbox, table, warm = (
-            runtime,
-            process,
-            Outbox(),
-            PodTable(),
-            trio.Event(),
-        )
-        self.table = table
+        self.runtime, self.outbox, warm = runtime, Outbox(), trio.Event()
+        self.table = table = PodTable()
         self.pod = table.pods["s"] = PodEntry("u", "ns", "p", "s", grace_seconds=30)
         self.entry = ContainerEntry(self.pod, "c", ContainerSpec(name="main", argv=(), stop_signal="SIGUSR1"))
         self.entry.pidfd = os.pidfd_open(process.pid)
@@ -163,10 +156,8 @@ async def test_a_restarted_daemon_needs_no_runtime(
         rig.table.pods.clear()
         rig.table.restore([InventoryContainer(uid="u", container="main", id="a" * 64)])
         assert await rig.do(order) == Ending()
-        assert (rig.runtime.asked, -process.wait()) == (
-            [],
-            signal.SIGKILL if isinstance(order, KillContainer) else signal.SIGTERM,
-        )
+        number = signal.SIGKILL if isinstance(order, KillContainer) else signal.SIGTERM
+        assert (rig.runtime.asked, process.wait()) == ([], -number)
 
 
 @pytest.mark.parametrize("away", [False, True])
@@ -178,16 +169,6 @@ async def test_a_sigkill_without_an_answer(
         rig.reach.answering = not away
         unanswered = Ending("timed-out", "StopContainer: no answer in 2 s")
         assert await rig.do(kill("u")) == (Ending("failed", ON_RECORD_AS_AWAY) if away else unanswered)
-
-
-async def test_sigkill_asks_no_runtime(
-    process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It goes to the first process, and its end is waited for."""
-    monkeypatch.setattr(bounds, "now", BOUNDS.widened(WATCHDOG_SECONDS))
-    async with rig_of(Runtime(hangs=True), process) as rig:
-        assert await rig.do(kill("u")) == Ending()
-        assert (rig.runtime.asked, process.wait()) == ([], -signal.SIGKILL)
 
 
 EXEC = ExecAction(argv=("bye",))
@@ -203,6 +184,8 @@ async def test_an_exec_hook(autojump_clock: trio.abc.Clock, process: subprocess.
             assert await rig.hook(EXEC) == Ending("unknown", f"{WHETHER_IT_RAN}: {ON_RECORD_AS_AWAY}")
         assert await rig.hook(EXEC) == Ending("failed", f"it was not begun: {ON_RECORD_AS_AWAY}")
         assert rig.runtime.asked.count("ExecSync") == 2
+    async with rig_of(Runtime(Lost("Socket closed")), process) as rig:
+        assert await rig.hook(EXEC) == Ending("unknown", f"{WHETHER_IT_RAN}: Socket closed")
 
 
 async def test_a_hook_of_a_pod_without_an_address(

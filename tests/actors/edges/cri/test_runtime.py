@@ -155,7 +155,7 @@ NUMBERS = ("1", "2", "3")
 
 class Shims:
     """A runtime with three pods. ``broken``: its error instead of a state. ``ended``: exit codes of unlisted
-    containers. ``unsure``: containers unknown to it.
+    containers. ``unsure``: containers unknown to it. ``hanging``: methods and objects without an answer.
     """
 
     def __init__(self) -> None:
@@ -170,6 +170,8 @@ class Shims:
         self.stop_signal = api.RUNTIME_DEFAULT
         self.away = False
         self.asked: list[str] = []
+        self.hanging: tuple[str, ...] = ()
+        self.state_seconds = 0.0
 
     async def ready(self, seconds: float) -> None:
         if self.away:
@@ -177,6 +179,12 @@ class Shims:
 
     async def call(self, request: Message, seconds: float, **more: Any) -> Any:
         name = cri_client.method_of(request)
+        key = getattr(request, "container_id", "") or getattr(request, "pod_sandbox_id", "")
+        if name in self.hanging or key in self.hanging:
+            await trio.sleep(seconds)
+            raise cri_client.Lost(f"{name}: no answer in {bound_text(seconds)}")
+        if self.state_seconds and name.endswith("Status"):
+            await trio.sleep(self.state_seconds)
         if name == "ListPodSandbox":
             return api.ListPodSandboxResponse(items=[_sandbox(each) for each in NUMBERS])
         if name == "ListContainers":
@@ -191,12 +199,10 @@ class Shims:
             if self.away:
                 raise cri_client.Lost("the runtime is away")
             return api.VersionResponse(version="v1")
-        sandbox = isinstance(request, api.PodSandboxStatusRequest)
-        key = getattr(request, "pod_sandbox_id" if sandbox else "container_id")
         self.asked.append(key)
         if key in self.broken:
             raise self.broken[key]
-        if sandbox:
+        if name == "PodSandboxStatus":
             network = api.PodSandboxNetworkStatus(ip="10.0.0.1")
             return api.PodSandboxStatusResponse(status=api.PodSandboxStatus(network=network))
         if key in self.unsure:
@@ -349,28 +355,11 @@ async def test_a_state_is_not_told_of_what_has_a_process(
         process.wait()
 
 
-class SlowShims(Shims):
-    """States hang for a set time, or take 0.3 s."""
-
-    async def call(self, request: Message, seconds: float, **more: Any) -> Any:
-        name = cri_client.method_of(request)
-        key = getattr(request, "container_id", "") or getattr(request, "pod_sandbox_id", "")
-        if name in self.hanging or key in self.hanging:
-            await trio.sleep(seconds)
-            raise cri_client.Lost(f"{name}: no answer in {bound_text(seconds)}")
-        if name.endswith("Status"):
-            await trio.sleep(0.3)
-        return await super().call(request, seconds, **more)
-
-    repeat = call
-    hanging: tuple[str, ...] = ()
-
-
 @pytest.mark.parametrize("name", ["PodSandboxStatus", "ContainerStatus", "ImageStatus"])
 async def test_states_that_do_not_come(name: str, autojump_clock: trio.abc.Clock) -> None:
     """All states are awaited together; listed containers are included."""
-    rig = Rig(SlowShims())
-    rig.shims.hanging = (name,)
+    rig = Rig()
+    rig.shims.state_seconds, rig.shims.hanging = 0.3, (name,)
     for most_seconds in (BOUNDS.runtime_look_seconds + BOUNDS.runtime_state_seconds, 0):
         began = trio.current_time()
         await rig.listing.refresh()
@@ -424,9 +413,9 @@ async def test_a_lost_image_is_asked_again(lost: str, autojump_clock: trio.abc.C
 
 async def test_a_runtime_that_stops_behind_its_lists(autojump_clock: trio.abc.Clock) -> None:
     """The runtime answers nothing at all, so no single object gets a delay."""
-    rig = Rig(SlowShims())
+    rig = Rig()
     rig.shims.stop_signal = api.SIGUSR1
-    rig.shims.hanging = ("c1", "c2", "Version")
+    rig.shims.state_seconds, rig.shims.hanging = 0.3, ("c1", "c2", "Version")
     with pytest.raises(cri_client.Lost):
         await rig.listing.refresh()
     assert trio.current_time() <= BOUNDS.runtime_look_seconds + 2 * BOUNDS.runtime_state_seconds
@@ -449,10 +438,8 @@ class Restart(Rig):
         before = [InventoryContainer(uid=f"u{n}", container="main", id=f"c{n}") for n in NUMBERS]
         self.table.restore(tuple(before))
         self.ends.owed = before
-        self.reach, self.warm = (
-            cri_client.RuntimeReach(self.runtime, self.outbox, lambda *line: None),
-            trio.Event(),
-        )
+        self.reach = cri_client.RuntimeReach(self.runtime, self.outbox, lambda *line: None)
+        self.warm = trio.Event()
         self.reach.known.set()
         self.orders = cri_runtime.ContainerOrders(
             self.runtime, self.reach, self.table, self.warm, start, lambda key: "", self.ends.code_in_api
@@ -554,18 +541,10 @@ async def test_a_daemon_that_stood_still_looks_once_more(
     assert entry.end == ExitStatus(exit_code=3)
 
 
-class Mute(Shims):
-    async def call(self, request: Message, seconds: float, **more: Any) -> Any:
-        name = cri_client.method_of(request)
-        if name == "ContainerStatus":
-            await trio.sleep(seconds)
-            raise cri_client.Lost(f"{name}: no answer in {bound_text(seconds)}")
-        return await super().call(request, seconds, **more)
-
-
 async def test_states_of_the_ended_that_do_not_come(autojump_clock: trio.abc.Clock) -> None:
     """The list shows them as not running: they are gone. All states are awaited together."""
-    rig = Restart(Mute())
+    rig = Restart()
+    rig.shims.hanging = ("ContainerStatus",)
     rig.shims.ended = dict.fromkeys(("c1", "c2", "c3"), 0)
     began = trio.current_time()
     await rig.look()
@@ -575,7 +554,8 @@ async def test_states_of_the_ended_that_do_not_come(autojump_clock: trio.abc.Clo
 
 async def test_a_runtime_that_has_not_answered(autojump_clock: trio.abc.Clock) -> None:
     """Without a list no container is recorded as ended."""
-    rig = Restart(Mute())
+    rig = Restart()
+    rig.shims.hanging = ("ContainerStatus",)
     rig.warm.set()
     for order in (stop("u2"), kill("u2")):
         assert await rig.orders.carry_out(order, rig.outbox) == Ending("failed", cri_runtime.NOWHERE)

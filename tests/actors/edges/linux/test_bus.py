@@ -121,16 +121,6 @@ async def test_what_is_not_understood_is_passed_over(data: bytes) -> None:
 # --- answers -----------------------------------------------------------------------------------
 
 
-async def answer(
-    peer: Peer, signature: str, body: tuple[Any, ...], descriptors: tuple[int, ...] = ()
-) -> None:
-    asked = await peer.connection.receive()
-    reply = new_method_return(asked, signature, body)
-    if descriptors:
-        reply.header.fields[HeaderFields.unix_fds] = len(descriptors)
-    await peer.say(reply.serialise(serial=2, fds=array.array("i") if descriptors else None), descriptors)
-
-
 async def test_an_answer_that_cannot_be_read_fails_its_call() -> None:
     """The body contradicts its signature; the connection stays usable."""
 

@@ -46,18 +46,6 @@ def test_every_signal_s_name_is_its_number(number: int) -> None:
     assert signal_number(str(number)) == number
 
 
-def test_connections_are_counted_when_they_are_established() -> None:
-    """A listening socket is no connection; the inode is read from its column."""
-    text = (
-        "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
-        "   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 11 1\n"
-        "   1: 0100007F:1F90 0100007F:C350 01 00000000:00000000 00:00000000 00000000     0        0 12 1\n"
-    )
-    assert proc.parse_tcp(text) == {12}
-    assert proc.socket_inode("socket:[12]") == 12
-    assert proc.socket_inode("pipe:[12]") is None
-
-
 def status_of(
     blocked: int = 0, ignored: int = 0, caught: int = 0, pids: tuple[int, ...] = (7,)
 ) -> proc.ProcessStatus:

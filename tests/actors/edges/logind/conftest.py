@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 import trio
@@ -14,45 +14,21 @@ import trio
 from ebbtide.actors.edges.logind_edge import LogindEdge
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events import bounds
-from ebbtide.events.base import Fact, Order
+from ebbtide.events.base import Order
+from tests.actors.edges.process.process_bed import FactT, Outbox
 from tests.beds.logind import LogindBed, logind_bed, missing
-from tests.waiting import WATCHDOG_SECONDS
-
-FactT = TypeVar("FactT", bound=Fact)
 
 
-class Facts:
-    """Collects facts; tests can wait for one."""
-
-    def __init__(self) -> None:
-        self.all: list[Fact] = []
-        self._more = trio.Event()
-
-    async def put(self, *facts: Fact) -> None:
-        self.all.extend(facts)
-        self._more.set()
-        self._more = trio.Event()
-
-    def of(self, kind: type[FactT]) -> list[FactT]:
-        return [fact for fact in self.all if isinstance(fact, kind)]
-
+class Facts(Outbox):
     async def wait(
         self, kind: type[FactT], count: int = 1, where: Callable[[FactT], Any] = lambda _: True
     ) -> FactT:
         """The ``count``-th fact of a kind, now or later."""
-        with trio.move_on_after(WATCHDOG_SECONDS):
-            while True:
-                found = [fact for fact in self.of(kind) if where(fact)]
-                if len(found) >= count:
-                    return found[count - 1]
-                await self._more.wait()
-        raise AssertionError(f"no {kind.__name__} number {count} in {self.all}")
+        return (await self.wait_for(kind, count, where))[count - 1]
 
 
 class Rig:
-    """An edge that runs, and its facts."""
-
-    def __init__(self, edge: LogindEdge) -> None:
+    def __init__(self, edge: Any) -> None:
         self.edge, self.facts = edge, Facts()
 
     def die(self) -> None:

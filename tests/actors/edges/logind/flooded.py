@@ -56,7 +56,7 @@ async def main(address: str, root: str) -> None:
         report = {
             "stall_ms": turns.longest_seconds * 1000,
             "peak_mib": peak_mib(),
-            "facts": Counter(type(fact).__name__ for fact in rig.facts.all),
+            "facts": Counter(type(fact).__name__ for fact in rig.facts.facts),
         }
         print(json.dumps(report), flush=True)
         nursery.cancel_scope.cancel()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 import pytest
 import trio
@@ -10,8 +10,7 @@ import trio.testing
 
 from ebbtide.actors.edges import logind_reading as reader
 from ebbtide.actors.edges.linux.bus import Bus, BusError
-from ebbtide.actors.edges.logind_edge import READ_ATTEMPTS_MAX, DelayLock, LogindConnection, LogindReporter
-from ebbtide.actors.edges.logind_reading import DropIns, ScheduleFile
+from ebbtide.actors.edges.logind_edge import READ_ATTEMPTS_MAX, LogindReporter
 from ebbtide.events import bounds
 from ebbtide.events.base import Fact
 
@@ -32,18 +31,8 @@ class Nobody:
         raise AssertionError(facts)
 
 
-def reporter_of() -> LogindReporter:
-    nothing = object()
-    return LogindReporter(
-        cast(LogindConnection, SlowLink()),
-        cast(DelayLock, nothing),
-        cast(DropIns, nothing),
-        cast(ScheduleFile, nothing),
-    )
-
-
 @pytest.fixture
-def slow(monkeypatch: pytest.MonkeyPatch) -> None:
+def reporter(monkeypatch: pytest.MonkeyPatch) -> LogindReporter:
     async def late(*_: object) -> bool:
         await trio.sleep(LATE_SECONDS)
         return False
@@ -55,22 +44,23 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> None:
         return False
 
     monkeypatch.setattr(reader, "read_preparing", going)
+    return LogindReporter(*(cast(Any, made) for made in (SlowLink(), None, None, None)))
 
 
-@pytest.mark.usefixtures("slow")
-async def test_a_look_in_between_ends_within_its_bound(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_look_in_between_ends_within_its_bound(
+    reporter: LogindReporter, autojump_clock: trio.testing.MockClock
+) -> None:
     """All reads together delay the next signal by the bound at most."""
-    reporter = reporter_of()
     reporter.owner = SlowLink.owner
     async with reporter.turn:
         await reporter.report_changes(Nobody())
     assert trio.current_time() == pytest.approx(bounds.now.logind_look_seconds)
 
 
-@pytest.mark.usefixtures("slow")
-async def test_a_whole_reading_lets_a_signal_in(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_whole_reading_lets_a_signal_in(
+    reporter: LogindReporter, autojump_clock: trio.testing.MockClock
+) -> None:
     """The edge retries an unanswered read; the signal comes in between."""
-    reporter = reporter_of()
     async with trio.open_nursery() as nursery:
 
         async def read() -> None:

@@ -12,7 +12,7 @@ from ebbtide.actors.edges import logind_reading
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.codec import decode_event, encode_event
 from ebbtide.events.decisions import Arm
-from ebbtide.events.facts import ScheduleRead
+from ebbtide.events.facts import PrepareForShutdown, ScheduleRead
 from tests.actors.edges.logind.conftest import Rig
 from tests.beds.logind import LogindBed
 
@@ -22,7 +22,7 @@ LATER_US = NOW_NS // 1000 + 60_000_000
 
 @pytest.mark.root
 async def test_who_asked_and_that_it_was_cancelled(bed: LogindBed, rig: Rig) -> None:
-    """Rule 6: schedule, move and end are each reported once."""
+    """Rule 6: schedule, move and end are each reported once; a due one before its signal."""
     await rig.do(Arm(key="a"))
     await bed.set_wall_message("disk swap: rack 7 \u2013 back at 9")
     at_ns = await bed.schedule("reboot", 600)
@@ -33,6 +33,10 @@ async def test_who_asked_and_that_it_was_cancelled(bed: LogindBed, rig: Rig) -> 
     assert (await rig.facts.wait(ScheduleRead, 2)).at_wall_ns == moved_ns
     await bed.cancel()
     assert await rig.facts.wait(ScheduleRead, 3) == logind_reading.NO_SCHEDULE
+    await bed.schedule("kexec", 0.3)
+    assert (await rig.facts.wait(PrepareForShutdown)).kind == "kexec"
+    kinds = [type(fact) for fact in rig.facts.facts]
+    assert kinds[: kinds.index(PrepareForShutdown)].count(ScheduleRead) == 4
 
 
 def test_a_kubelet_is_root() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -44,14 +44,16 @@ class Outbox:
     def of(self, kind: type[FactT]) -> list[FactT]:
         return [fact for fact in self.facts if isinstance(fact, kind)]
 
-    async def wait_for(self, kind: type[FactT], count: int = 1, **fields: Any) -> list[FactT]:
+    async def wait_for(
+        self, kind: type[FactT], count: int = 1, where: Callable[[FactT], Any] = lambda _: True, **fields: Any
+    ) -> list[FactT]:
         """Wait for ``count`` facts of this kind with these fields."""
         with trio.fail_after(WATCHDOG_SECONDS):
             while True:
                 found = [
                     fact
                     for fact in self.of(kind)
-                    if all(getattr(fact, name) == value for name, value in fields.items())
+                    if where(fact) and all(getattr(fact, name) == value for name, value in fields.items())
                 ]
                 if len(found) >= count:
                     return found

@@ -36,10 +36,6 @@ from tests.actors.edges.process.process_bed import (
 )
 from tests.waiting import until
 
-#: Ignores SIGTERM, and reports when it starts to.
-DEAF = "trap '' TERM; echo ready > {folder}/ready; while :; do sleep 1000; done"
-
-
 #: A classical daemon: two forks, its own session, its parent gone.
 DOUBLE_FORK = """
 import os, time
@@ -58,17 +54,6 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
         return False
-
-
-async def test_a_container_ends_by_its_signal(tmp_path: Path, use_cgroups: bool) -> None:
-    """Start and end are facts, with PID and signal."""
-    async with bed_of(tmp_path, pod_of("web", shell("exec sleep 1000")), use_cgroups=use_cgroups) as bed:
-        started = bed.outbox.of(ContainerStarted)[0]
-        (process,) = bed.processes()
-        assert process.pid == started.pid
-        assert os.getsid(process.pid) == process.pid
-        assert await bed.signal("web") == Ending()
-        assert await bed.exited("web") == ContainerExited(uid="web", container="main", signal="SIGTERM")
 
 
 async def test_what_ends_at_once_is_reported_after_its_start_and_again_on_a_signal(tmp_path: Path) -> None:
@@ -115,19 +100,8 @@ async def test_a_pod_has_default_signals_whoever_started_the_daemon(
             for name in ("pod", "hook"):
                 assert bed.path(name).read_text().split() == ["SigBlk:", "0" * 16, "SigIgn:", "0" * 16]
             await bed.signal("p", name="SIGQUIT")
-            assert (await bed.exited("p")).signal == "SIGQUIT"
-
-
-async def test_a_deaf_program_needs_the_kill(tmp_path: Path, use_cgroups: bool) -> None:
-    """SIGKILL ends it together with its children."""
-    pod = pod_of("deaf", shell(DEAF.format(folder=tmp_path)))
-    async with bed_of(tmp_path, pod, use_cgroups=use_cgroups) as bed:
-        await bed.shows("ready")
-        assert await bed.signal("deaf") == Ending()
-        await until(lambda: len(bed.processes()) >= 2, "it has no child")
-        assert not bed.outbox.of(ContainerExited)
-        assert await bed.kill("deaf") == Ending()
-        assert (await bed.exited("deaf")).signal == "SIGKILL"
+            ended = ContainerExited(uid="p", container="main", signal="SIGQUIT")
+            assert await bed.exited("p") == ended
 
 
 @pytest.mark.parametrize("goes", [False, True], ids=["stays", "goes"])
@@ -135,11 +109,12 @@ async def test_kill_finds_what_left_its_session(tmp_path: Path, use_cgroups: boo
     """A double-forked daemon ends with its parent; with a cgroup also without one."""
     script = DOUBLE_FORK.format(folder=tmp_path, parent="os._exit(0)" if goes else "os.wait()")
     async with bed_of(tmp_path, pod_of("d", python(script)), use_cgroups=use_cgroups) as bed:
-        daemon = int(await bed.shows("daemon"))
-        assert os.getsid(daemon) != bed.outbox.of(ContainerStarted)[0].pid
+        daemon, (started,) = int(await bed.shows("daemon")), bed.outbox.of(ContainerStarted)
+        assert os.getsid(started.pid) == started.pid != os.getsid(daemon)
         if goes and not use_cgroups:
             os.kill(daemon, signal.SIGKILL)
         assert await bed.kill("d") == Ending()
+        assert (await bed.exited("d")).signal == "SIGKILL"
         await until(lambda: not alive(daemon), "the daemon lives")
 
 
@@ -183,12 +158,8 @@ async def test_init_containers_then_sidecars_then_the_others(tmp_path: Path, use
 
 async def test_a_failing_init_container_fails_the_start(tmp_path: Path) -> None:
     """Each unstarted container is reported."""
-    pods = [
-        pod_of(
-            "p", shell("sleep 1000"), init=(shell("sleep 1000", "side", sidecar=True), shell("exit 9", "in"))
-        )
-    ]
-    async with running(tmp_path, pods) as bed:
+    init = (shell("sleep 1000", "side", sidecar=True), shell("exit 9", "in"))
+    async with running(tmp_path, [pod_of("p", shell("sleep 1000"), init=init)]) as bed:
         ending = await bed.start("p")
         assert ending == Ending("failed", "init container in ended with exit code 9")
         assert (await bed.exited("p", "main")).exit_code == 128
@@ -435,44 +406,33 @@ async def test_no_second_copy_after_a_death_between_start_and_record(
     assert not (tmp_path / "log").exists()
 
 
-async def test_a_hook_without_a_record_ends_with_its_container(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, use_cgroups: bool
+@pytest.mark.parametrize("recorded", [True, False])
+async def test_a_hook_that_outlives_its_daemon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, use_cgroups: bool, recorded: bool
 ) -> None:
-    """The daemon died between the hook's start and its record. Only a control group shows its process."""
+    """Its time continues while the daemon is away; afterwards the hook's tree ends. Without a record only a
+    control group shows its process: the hook ends with its container.
+    """
     pod = hook_pod("p", ExecAction(argv=("sh", "-c", f"echo x > {tmp_path}/hooked; exec sleep 1000")))
     async with running(tmp_path, [pod], use_cgroups=use_cgroups) as bed, trio.open_nursery() as nursery:
         await bed.start("p")
-        monkeypatch.setattr(bed.edge._records, "store", lambda entry: None)
-        order = bed.hook("p")
-        nursery.start_soon(bed.order, order)
+        if not recorded:
+            monkeypatch.setattr(bed.edge._records, "store", lambda entry: None)
+        nursery.start_soon(bed.order, bed.hook("p"))
         await bed.shows("hooked")
         bed.edge.detach()
         nursery.cancel_scope.cancel()
     async with running(tmp_path, [pod], use_cgroups=use_cgroups) as bed:
-        assert await bed.edge.adopt(order, bed.outbox) is None
+        over = msgspec.structs.replace(bed.hook("p"), timeout_ns=1)
+        timed_out = Ending("timed-out", "the hook's time is over")
+        assert await bed.edge.adopt(over, bed.outbox) == (timed_out if recorded else None)
+        if recorded:
+            await until(lambda: len(bed.processes()) == 1, "the hook is left")
         await bed.kill("p")
-        if not use_cgroups:
+        if not (recorded or use_cgroups):
             await until(lambda: len(bed.processes()) == 1, "the container is left")
             (lost,) = bed.processes()
             kill_exactly(lost.pid, lost.start_ticks)
-        await nothing_left(bed)
-
-
-async def test_an_adopted_hook_has_no_more_time_than_it_was_given(tmp_path: Path) -> None:
-    """Its time continues while the daemon is away; afterwards the hook's tree ends."""
-    pod = hook_pod("p", ExecAction(argv=("sh", "-c", f"echo x > {tmp_path}/hooked; exec sleep 1000")))
-    async with running(tmp_path, [pod]) as bed, trio.open_nursery() as nursery:
-        await bed.start("p")
-        order = bed.hook("p")
-        nursery.start_soon(bed.order, order)
-        await bed.shows("hooked")
-        bed.edge.detach()
-        nursery.cancel_scope.cancel()
-    async with running(tmp_path, [pod]) as bed:
-        over = msgspec.structs.replace(order, timeout_ns=1)
-        assert await bed.edge.adopt(over, bed.outbox) == Ending("timed-out", "the hook's time is over")
-        await until(lambda: len(bed.processes()) == 1, "the hook is left")
-        await bed.kill("p")
         await nothing_left(bed)
 
 
