@@ -657,7 +657,7 @@ def _move_deadline(state: EpisodeState, event: d.ShutdownDetected, now: int) -> 
 
 
 def _move_deadline_listing(state: EpisodeState, event: d.ShutdownDetected, now: int) -> Result:
-    """The old listing ends before the new deadline."""
+    """On a node lists again if the release comes later: the open listing ends before."""
     before_ns = state.release_by_ns
     state, decisions = _move_deadline(state, event, now)
     if not state.means or state.release_by_ns <= before_ns:

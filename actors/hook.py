@@ -34,12 +34,12 @@ class PodState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     begun_ns: int = 0
     grace_ns: int = 0
     downs: tuple[ContainerState, ...] = ()
-    #: By the autopsy.
+    #: For the fate's text: the autopsy's finding about the stop signal, or who hurried the pod.
     finding: str = ""
     over: bool = False
     #: Before its wave: it gets no grace. Under api: it gets no new time at a hand-over.
     hurried: bool = False
-    #: A hand-over changes "api" to "cri".
+    #: Who ends the pod. A hand-over changes "api" to "cri".
     means: TerminationMode = ""
     #: Deletes so far, and the key of the open one.
     deletes: int = 0
@@ -119,7 +119,7 @@ def _transitions() -> Transitions:
         Row("stopping",   d.ShutdownCancelled, _cancelled),
         Row("planned",    d.PodsEnded,      _never_begun,       "ended",        (d.PodEnded,)),
         Row("stopping",   d.PodsEnded,      _given_up,          "ended",        (d.CancelOrder, d.PodEnded)),
-        # The pod's boot is over.
+        # By the EpisodeActor: its boot is over, for example.
         Row("planned stopping", d.PodEnded, takes(over=True),   "ended"),
 
         ignored("planned ended", f.Tick),
@@ -134,7 +134,7 @@ def _transitions() -> Transitions:
 
 # --- one container ----------------------------------------------------------------------------
 
-#: The kubelet fails at the latest so long before the last possible SIGKILL.
+#: So long before the last possible SIGKILL a kubelet whose pod still runs counts as failed.
 LAST_CHANCE_NS = NS_PER_SECOND
 
 #: How long before SIGKILL a straggler is examined: SIGKILL removes the evidence.
@@ -198,7 +198,7 @@ class ContainerState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
 
     @property
     def stop_by_ns(self) -> int:
-        """The floor must fit before the last possible SIGKILL."""
+        """The latest time of its stop signal: the floor must fit before the last possible SIGKILL."""
         return min(self.deadline_ns, self.limit_ns - FLOOR_NS)
 
     def due_ns(self) -> int:
@@ -279,8 +279,8 @@ def end_hook(
     return replace(down, phase="turn", hook_until_ns=NEVER_NS, hook_note=note), [ended]
 
 
-#: By then a new daemon follows a running hook, or has found it gone. A hook of its own is never cut so soon:
-#: hooks begin at the latest 2 s before the shutdown's end.
+#: By then a new daemon follows a running hook, or has found it gone. Before `system.LOOK_NS` only the
+#: shutdown's end cuts a hook, and a hook of its own begins at the latest 2 s before that end.
 FOLLOWED_NS = NS_PER_SECOND // 4
 #: For an order without a follower after the daemon's death.
 LOST = "its outcome was lost with the daemon"
@@ -368,8 +368,8 @@ def note_exit(down: ContainerState, now: int, exited: f.ContainerExited) -> Cont
         cancel = d.CancelOrder(key=down.key("cut"), target=down.hook_key)
         down, ended = end_hook(down, now, "cancelled", why)
         decisions = [cancel, *ended]
-    # Without an exit code SIGKILL ended it only if the order is done: an edge reports the end of a container
-    # that SIGKILL does not find first.
+    # If SIGKILL finds no container, the edge reports the end before the order's outcome. So an end without an
+    # exit code is SIGKILL's only if the order is done.
     unmet = down.killed and (down.kill_open or down.error != "")
     down = replace(
         down,
@@ -392,7 +392,8 @@ def shorten_container(down: ContainerState, now: int) -> ContainerState:
 
 
 # ``unknown``: the daemon died before the outcome. A hook then counts as spent, because running it twice may
-# do harm. Stop signal and SIGKILL are repeated.
+# do harm. Stop signal and SIGKILL are repeated: without them the pod loses its grace, or the machine its
+# time.
 
 
 def _hook_order_ended(down: ContainerState, event: f.OrderEnded, key: OrderKey, now: int) -> ContainerStep:
@@ -500,7 +501,7 @@ def _succeeded(downs: Sequence[ContainerState]) -> bool:
 
 
 def _had_ns(state: PodState, now: int) -> tuple[int, str]:
-    """At least the time of a container whose stop began again."""
+    """The pod's time. "At least": only the time since a killed container's stop began again is sure."""
     again_ns = [down.kill_at_ns - down.since_ns for down in state.downs if down.killed and down.since_ns]
     grace_ns = min(state.grace_ns, now - state.begun_ns)
     had_ns = max(0, min(again_ns, default=grace_ns))
@@ -708,7 +709,7 @@ def _delete_ended(state: PodState, event: f.OrderEnded, now: int) -> Result:
     reason = event.reason or event.result
     if not (state.deleted and reason.startswith(f.API_ANSWERED)):
         return state, [d.DeleteRefused(uid=uid, reason=reason)]
-    # The earlier deletion goes on, with its own grace: only its last moment proves a failed kubelet.
+    # The earlier deletion goes on with its own grace: the kubelet counts as failed only at the last chance.
     limit_ns = max(down.limit_ns for down in state.downs)
     downs = tuple(
         replace(down, kill_at_ns=max(down.kill_at_ns, limit_ns - LAST_CHANCE_NS)) for down in state.downs
@@ -732,7 +733,9 @@ def _handed_over(state: PodState, event: d.HandedOver, now: int) -> Result:
 
 
 def _pass_over(state: PodState, until_ns: int, now: int) -> Result:
-    """An open delete's outcome comes first: it shows whether the kubelet may have run the hooks."""
+    """From now on the runtime ends the pod. An open delete's outcome comes first: it shows whether the
+    kubelet may have run the hooks.
+    """
     downs = tuple(replace(down, deadline_ns=max(down.deadline_ns, until_ns)) for down in state.downs)
     grace_ns = max([state.grace_ns, until_ns - state.begun_ns])
     state = replace(state, means="cri", downs=downs, grace_ns=grace_ns)
@@ -781,7 +784,7 @@ def _adopted(state: PodState, event: d.PodPlanned, now: int) -> Result:
         state, decisions = _pass_over(state, 0, now)
     if not state.means or not state.begun or state.over:
         return state, decisions
-    # The cancel had switched this off.
+    # The cancel had set SIGKILL's time to never.
     downs = tuple(
         replace(down, kill_at_ns=overdue_ns(now, down.deadline_ns, down.limit_ns))
         if state.means == "api" and down.phase == "stopping"
@@ -1090,8 +1093,8 @@ def _hurry(state: PodState, event: f.HurryRequested, now: int) -> Result:
 
 
 def _cancelled(state: PodState, event: d.ShutdownCancelled, now: int) -> Result:
-    """A stop that has begun is finished; only the kubelet ends a deleted pod. An open delete has not begun
-    it, and a container that the kubelet starts from now on keeps running.
+    """A stop that has begun is finished; only the kubelet ends a deleted pod. A delete without an outcome is
+    no begun stop, and a container that the kubelet starts from now on keeps running.
     """
     downs = tuple(
         replace(down, limit_ns=NEVER_NS, kill_at_ns=NEVER_NS if down.delegated else down.kill_at_ns)

@@ -415,7 +415,7 @@ def _ordered(
 def _own(
     ended: Callable[[OutageState, f.OrderEnded, int], Result],
 ) -> Callable[[OutageState, f.OrderEnded, int], Result]:
-    """If the phase waits for this order."""
+    """Calls ``ended`` only for the order that the phase waits for."""
     return lambda state, event, now: ended(state, event, now) if event.key == state.key else (state, ())
 
 
@@ -424,7 +424,7 @@ def _listing(state: OutageState) -> Result:
 
 
 def _cancel_open(state: OutageState) -> Result:
-    """Unless it has begun."""
+    """Cancels the awaited order unless it has begun."""
     return _ordered(state, "cancel", d.CancelOrder, awaited=False, target=state.key, waiting_only=True)
 
 
@@ -486,7 +486,8 @@ def _not_proved(state: OutageState) -> str:
 def _consider(state: OutageState, now: int) -> Result:
     state = replace(state, phase="suspected", key="", wake_ns=NEVER_NS, place_ns=NEVER_NS)
     if state.removed:
-        # Until the taint is set again the outage stays there. After a reboot a tick may end it at once.
+        # Our taint was removed: stay in ``following`` until it is set again. After a reboot a tick follows at
+        # once and may end the outage.
         over = state.boot_id != state.off_boot
         state = replace(state, phase="following", wake_ns=now if over else now + state.reminder_ns)
     if state.taint == "ours":
@@ -512,7 +513,8 @@ def _consider(state: OutageState, now: int) -> Result:
     elif state.dry_run:
         why = DRY_TAINT
     if why:
-        # A machine that was switched off keeps its permit until the sources were read.
+        # Until the sources were read, a machine that was switched off counts as out of service: it keeps its
+        # permit.
         after, orders = (state, ()) if now < state.switch_ns else _permit_back(state)
         after, waits = _wait(after, why)
         return after, [*orders, *waits]
@@ -577,7 +579,8 @@ def _switch_off(state: OutageState, now: int) -> Result:
 
 def _switch_ended(state: OutageState, event: f.OrderEnded, now: int) -> Result:
     if event.reason == o.CHANGED or event.result == "cancelled":
-        # No command was sent: the silence counts from now on.
+        # No command was sent: the Node has changed, or this leader's watch was broken. So the silence counts
+        # from now on.
         return _read(replace(state, switched=state.switched - 1, switch_ns=0, down_ns=now))
     return _consider(replace(state, switch_ns=now + POWER_OFF_PAUSE_NS), now)
 
@@ -766,7 +769,7 @@ def _declared_again(state: OutageState, event: o.ProofAccepted, now: int) -> Res
     if not (new and state.removed and _is_off(state)):
         return state, ()
     state = _with_proof(state, event)
-    # A proof in the answer to that question comes here too.
+    # While the sources are read (``key``), their proof comes here too.
     return (state, ()) if state.key else _reconsider(state)
 
 
@@ -802,7 +805,7 @@ def _no_proof(state: OutageState, event: Event, now: int) -> Result:
 
 def _out_of_service(state: OutageState, now: int, *, found: bool = False) -> Result:
     out = o.OutOfService(effect=state.effect, proof=state.taint_proof, found=found)
-    # The note is about a taint that was found; the journal knows about our own.
+    # The note beside a found taint names the boot that was proved off; for our own the journal names it.
     off_boot = (state.taint_boot if found else "") or state.off_boot
     state = replace(
         state,
@@ -913,7 +916,7 @@ def _cancel(state: OutageState) -> Result:
 
 
 def _paused(state: OutageState, event: o.PauseRead, now: int) -> Result:
-    """A taint that is set is removed as without a pause."""
+    """A pause forbids new taints and power-offs, but not the removal of a taint."""
     paused = bool(event.by) and not state.paused
     state = replace(state, paused=event.by)
     if paused:
@@ -1165,7 +1168,8 @@ def _configured(state: OutageState, event: o.LeaderStarted, now: int) -> OutageS
         changed=0,
         down_ns=NEVER_NS,
         readings=0,
-        # This leader's clock is another. By then the sources show a machine that was switched off.
+        # By this leader's clock the pause begins anew. Meanwhile the sources show a machine that was switched
+        # off.
         switch_ns=now + POWER_OFF_PAUSE_NS if state.switch_ns else 0,
         # What a dry run only recorded is still to be done.
         # The configuration may name its system now.

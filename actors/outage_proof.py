@@ -45,8 +45,8 @@ T = TypeVar("T")
 
 #: Between two readings of the sources. A forced restart shows Off for less than this.
 READ_PAUSE_NS = 5 * NS_PER_SECOND
-#: Later pauses, by the number of readings: two minutes, in which the node becomes NotReady, then an hour.
-#: A reading costs three records, and a node may stay away for weeks.
+#: The pauses after 24 readings (two minutes, in which the node becomes NotReady), and after 144 (an hour
+#: more). A reading costs three records, and a node may stay away for weeks.
 LATER_PAUSES_NS = ((24, 30 * NS_PER_SECOND), (144, 300 * NS_PER_SECOND))
 #: A forced restart shows Off for a moment, so one reading is no proof.
 TWICE: tuple[o.Source, ...] = ("redfish", "ipmi")
@@ -320,7 +320,6 @@ def _evidence(state: ProofState, event: o.EvidenceRead, now: int) -> Result:
     if event.verdict == "off":
         return _says_off(state, event, who, now)
     off = {each: said for each, said in state.off.items() if each != who}
-    # A contradiction counts under any boot: a reboot shows there first.
     if event.verdict == "unknown" and event.source in STATED:
         # A statement that a sign of life has voided stays void if it comes back.
         declared = {each: said for each, said in state.declared.items() if each != who or said.outlived}
@@ -329,6 +328,7 @@ def _evidence(state: ProofState, event: o.EvidenceRead, now: int) -> Result:
         # An unreachable source does not contradict. Its proof still counts, but a row of two readings ends.
         kept = state.off if who == state.proof else off
         return replace(state, off=kept), ()
+    # It counts under any boot id: a source may see a reboot before the Node shows it.
     fresh = who not in state.on
     state = replace(state, off={}, on={**state.on, who: now + CONTRADICTION_NS})
     what = "the machine is on" if event.source in POWER else "the node runs"
@@ -425,7 +425,7 @@ def _voided(state: ProofState, reason: str) -> Result:
 
 
 def _heart_beat(state: ProofState, now: int, reason: str) -> Result:
-    """Earlier answers are too old."""
+    """Earlier answers are about a time when the node ran."""
     declared = {who: replace(each, outlived=True) for who, each in state.declared.items()}
     return _voided(replace(state, heartbeat_ns=now, off={}, declared=declared, refused={}), reason)
 
@@ -495,7 +495,7 @@ def _order_ended(state: ProofState, event: f.OrderEnded, now: int) -> Result:
     if parse_order_key(event.key).what == POWER_OFF:
         pause_until_ns = now if state.reading == "pausing" else state.pause_until_ns
         return replace(state, readings=0, pause_until_ns=pause_until_ns), ()
-    # Whatever the outcome.
+    # Pause after any outcome: a source that did not answer is read again.
     if event.key != state.read_key:
         return state, ()
     return replace(state, reading="pausing", read_key="", pause_until_ns=now + _pause_ns(state, now)), ()

@@ -229,7 +229,8 @@ class Daemon:
                 await self._stepped.wait()
             while self.status.phase in BEATING_PHASES:
                 await self._beat_once(BEATING_PHASES)
-            # A trace's root waits for one more: its frame shows that the release's outcome is durable.
+            # One more after the release: its frame shows that the outcome is durable. A trace's root waits
+            # for it.
             while self.status.phase == "released" and not await self._beat_once(("released",)):
                 pass
 
@@ -272,7 +273,7 @@ class Daemon:
 
     async def _view(self) -> None:
         """For read-only callers. The node is protected without it."""
-        # Arming has begun already.
+        # Imported here because arming has begun: this does not delay it.
         from ebbtide import view_socket as view
 
         async def until_shutdown() -> None:
@@ -378,11 +379,11 @@ class Daemon:
         if line != self._shown:
             self._shown = line
             self._host.notify(STATUS=line)
-        # Not in a shutdown: a large checkpoint would delay stop signals.
         self._settled |= any(isinstance(record.event, EpisodeClosed) for record in records)
         age_ns = self._clock.mono_ns() - self._segment_begun_ns
         over = self._settled and age_ns >= SETTLED_SEGMENT_SECONDS_MIN * NS_PER_SECOND
         over = over or self.writer.segment_bytes > self._full_at_bytes
+        # Not in a shutdown: a large checkpoint would delay stop signals.
         if over and not self.sequencer.system.episode:
             self._begin_segment()
             self._grown.set()
@@ -431,8 +432,8 @@ def keep_one_heap() -> None:
 
 
 async def daemon_under_logind(options: RunOptions, loaded: Loaded, node_parts: NodeParts | None) -> Daemon:
-    """Waits until no other daemon protects this machine. ``node_parts``: for a node's modes. Raises
-    RuntimeTaken where another daemon runs here.
+    """Waits while another daemon protects this machine. ``node_parts``: for a node's modes. Raises
+    RuntimeTaken if another daemon has this runtime folder.
     """
     from ebbtide.actors.edges.logind_edge import LogindEdge
 
@@ -640,7 +641,9 @@ async def _trim_journal(
     keep_from_seq: int | None,
     shipping: ShippingEdge | None = None,
 ) -> Sequence[str]:
-    """Removes only exported and shipped segments. Returns their names, also after an error or a deadline."""
+    """Keeps unexported and unshipped segments below the hard cap. Returns the removed names, also after an
+    error or a deadline.
+    """
     gone: list[str] = []
 
     def removed(name: str) -> None:

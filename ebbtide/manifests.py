@@ -316,7 +316,7 @@ class ManifestError(ValueError):
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """``finished``: it has ended, and is in no plan. ``begun``: a kubelet has written its status.
     ``unplaced``: on no node yet. ``class_name``: a priority class without a known number. ``obstacles``: why
-    it cannot run as local processes; a plan ignores them. Its deletion counts from now.
+    it cannot run as local processes; a plan ignores them. Its deletion's times count from the reading, 0 ns.
     """
 
     pod: Pod
@@ -551,7 +551,8 @@ STDIN_NAME = "standard input"
 
 POD_KIND, CLASS_KIND = "Pod", "PriorityClass"
 _VERSIONS = {POD_KIND: "v1", CLASS_KIND: "scheduling.k8s.io/v1"}
-#: API groups by kinds with a template of pods. Other groups use the same names.
+#: API groups by kinds with a template of pods. Other groups use the same names for other things, so the group
+#: must match.
 _WORKLOADS = {
     "Deployment": ("apps", "extensions"),
     "ReplicaSet": ("apps", "extensions"),
@@ -818,7 +819,7 @@ class Gathered:
             self._passed[f"{kind} of {group}" if kind in _WORKLOADS else kind] += 1
 
     def pods_of_node(self) -> list[Manifest]:
-        """Also pods of workloads without a pod and a controller here. Raises ManifestError."""
+        """The pods, and those of workloads without a pod or controller in the files. Raises ManifestError."""
         seen, twins = dict[str, Manifest](), set[int]()
         # Any user can write a mirror's annotations, but only few a status (`known_pods`).
         order = sorted(enumerate(self._pods), key=lambda each: (each[1].pod.static, not each[1].begun))

@@ -1,7 +1,8 @@
 """A journal's contents: events, and the record around each.
 
 An edge reports a *fact*; an actor derives a *decision*; an *order* is a decision that asks an edge for an
-effect; a *mark* is the journal's own. The class name is the type tag in the journal: never rename a class.
+effect; a *mark* is the journal's record about itself. The class name is the type tag in the journal: never
+rename a class.
 """
 
 from __future__ import annotations
@@ -152,16 +153,16 @@ class Order(Decision):
     barrier: ClassVar[Barrier] = "written"
     #: Another boot does not repeat it; its outcome is then unknown.
     this_boot: ClassVar[bool] = False
-    #: Empty: no span.
+    #: Its span's role; empty: no span.
     span_role: ClassVar[str] = ""
-    #: Empty: it is none of these.
+    #: Its name as a side order, or empty.
     beside: ClassVar[SideOrder | Literal[""]] = ""
 
     key: str
 
 
 class Mark(Event):
-    """The journal's own, such as a checkpoint."""
+    """The journal's record about itself, such as a checkpoint."""
 
 
 def order_key(actor: str, what: str, subject: str = "", ordinal: int = 0) -> str:

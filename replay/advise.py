@@ -179,7 +179,8 @@ class Stop(NamedTuple):
     ns: int
 
 
-#: A kubelet gives a container at least 2 s after its hook. The begin of a longer stop is unknown.
+#: A kubelet gives a container at least 2 s after its hook. A stop that takes 3 s more than its grace began
+#: later than recorded, so it does not count.
 KUBELET_LATE_NS = 3 * NS_PER_SECOND
 #: These hooks did not run to their end.
 CUT_HOOKS = ("timed-out", "cancelled", "not-run", "unknown", None)
@@ -199,13 +200,14 @@ def observed_stops(shutdown: ShutdownRecord) -> Iterator[Stop]:
         ns = min(cuts, default=_end_ns(pod, shutdown)) - pod.began_ns + early_ns
         by_kubelet, grace_ns = pod.means in ("api", "observe"), pod.grace_ns or 0
         if not ended:
+            # A cut stop had less time: its signal was under way for so long.
             taken = ((each.taken_ns, each.signalled_ns) for each in pod.containers)
             delays = (took - sent for took, sent in taken if took is not None and sent is not None)
             ns -= max(delays, default=0)
         if ns <= 0 or (by_kubelet and ns > grace_ns + KUBELET_LATE_NS):
             continue
         if ended and by_kubelet and ns >= grace_ns:
-            # The record has no hook of a kubelet: this one was cut.
+            # A kubelet's hooks are not on record. It ended only after its grace, so its hook was cut.
             ended, ns = False, grace_ns
         wanted, killed = pod.wanted_grace_seconds, not ended and pod.outcome == "killed"
         short = wanted is None or grace_ns < wanted * NS_PER_SECOND or pod.hurried_ns is not None
@@ -246,7 +248,7 @@ def _cuts(pod: PodRecord, shutdown: ShutdownRecord) -> Iterator[int]:
 
 
 def _was_asked(pod: PodRecord, shutdown: ShutdownRecord) -> bool:
-    """False also if the time is unknown."""
+    """False: perhaps no component asked it to stop, or the time is unknown."""
     began_ns, ended = pod.began_ns or 0, pod.outcome == "graceful"
     refused = not ended and any(each.stop_refused for each in pod.containers)
     unanswered = any(each.signalled_ns is not None and each.taken_ns is None for each in pod.containers)

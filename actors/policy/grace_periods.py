@@ -170,7 +170,7 @@ def planned_pod(
 
 
 def last_begin_ns(kill_by_ns: int) -> int:
-    """Each pod has the least grace, and the floor after it."""
+    """The latest begin of a wave: each pod has the least grace, and the floor after it."""
     return kill_by_ns - FLOOR_NS - GRACE_NS_MIN
 
 
@@ -257,6 +257,7 @@ def wave_mode(wave: PlannedWave, means: TerminationMode, *, handed_over: bool) -
     return "cri" if means == "api" and (handed_over or wave.handover) else means
 
 
+# A shutdown's time:
 #
 #     signal ... waves ... deadline ... (2 s floor) ... kill_by ... give_up ... release_by ... logind's limit
 #                                                          reap       flush       release
@@ -300,7 +301,7 @@ def last_kill_ns(deadline_ns: int, kill_by_ns: int, means: TerminationMode) -> i
 
 
 def wait_until_ns(kill_by_ns: int, release_by_ns: int) -> int:
-    """The rest of the time is for the last statuses."""
+    """The end of the wait for the pods: the rest is for the last statuses."""
     return release_by_ns - min(FLUSH_MARGIN_NS, (release_by_ns - kill_by_ns) // 2)
 
 

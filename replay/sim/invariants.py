@@ -363,7 +363,7 @@ def no_ended_pod_runs(view: BootView) -> BreachSentences:
 
 
 def _release_by_ns(view: BootView, release: Happening) -> int:
-    """The last decision before the pods were given up, in world time."""
+    """The shutdown's ``release_by_ns`` in world time, as last decided before the pods were given up."""
     found, given_up = 0, False
     for record in view.records:
         if view.at_ns(record) > release.at_ns:
@@ -1044,7 +1044,7 @@ AWAITED: tuple[type[Event], ...] = (decisions.AwaitStatuses, decisions.CheckMoun
 #: The release's wait for a silent server.
 SILENT_FLUSH_NS = NS_PER_SECOND
 
-#: Kept for the release itself.
+#: The waits end so long before ``release_by_ns``: before the fallback's own release.
 RELEASE_AHEAD_NS = NS_PER_SECOND
 
 #: After these the time of the last status is unknown.

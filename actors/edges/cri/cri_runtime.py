@@ -1011,7 +1011,7 @@ class ContainerEnds:
             due = trio.current_time() + bounds.now.runtime_notice_seconds
             with trio.move_on_at(due) as looking:
                 end = await self._exit_of(entry)
-            # So late only after a standstill of the daemon: the time passed without a look.
+            # If the wait ends this late, the daemon stood still and could not look: look again.
             late = trio.current_time() - due
             stood_still = looking.cancelled_caught and late > bounds.now.runtime_notice_seconds
         await self._finish(entry, end)

@@ -83,7 +83,8 @@ DRY_RUN_UID = "00000000-0000-0000-0000-000000000000"
 
 #: While no task waits, one check of the fence covers this time.
 UNSYNCED_SECONDS = 30.0
-#: Writes without a waiting task gather: a hundred quiet outages stay within their rate.
+#: Writes without a waiting task gather: a hundred quiet outages stay within their rate. A leader that dies
+#: loses so much.
 GATHER_SECONDS = 2.0
 
 #: Its own threads: the shared ones may hang with a name server or a disk.
@@ -413,7 +414,7 @@ class ConfigMapStorage:
         #: The journal's first piece, for this writer and in the newest piece.
         self._first = self._said_first = 1
         self._confirming = trio.Lock()
-        #: When each waiting request began; the last failure; the next try's time.
+        #: When each waiting request began; the last failure; how long the next try may take.
         self._waits_since = list[float]()
         self._problem, self._patience_seconds = "", 0.0
 
@@ -564,7 +565,7 @@ class ConfigMapStorage:
 
     @property
     def fill(self) -> float:
-        """Above 1 the journal begins anew."""
+        """Above 1 the journal begins anew: a kubelet can cause records without an end."""
         there = sum(size for number, size in self._sizes.items() if number >= self._first)
         return there / JOURNAL_BYTES_MAX
 
