@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import trio
 
 from ebbtide.actors.edges.kubernetes.api_calls import LEASES_PATH, Answer
 from ebbtide.actors.edges.kubernetes.api_client import ApiClient
@@ -15,6 +18,7 @@ from ebbtide.events.base import Order
 from ebbtide.events.outage_events import NodeRead, ReadNode, RemoveTaint, SetQuarantine, SetTaint
 from tests.actors.edges.kubernetes.rig import linked
 from tests.actors.edges.process.process_bed import Outbox
+from tests.commands import Ran, ebbtide
 from tests.node.bed import Bed
 from tests.node.client import Object
 
@@ -49,11 +53,11 @@ class Kubelet:
         said = await self.bed.api.patch(self.lease_path, {"spec": {"renewTime": self._time()}})
         return str(said["spec"]["renewTime"])
 
-    async def report(self, boot: str = "boot-1", ready: str = "True", volumes: tuple[str, ...] = ()) -> str:
+    async def report(self, boot: str = "boot-1", ready: str = "True") -> str:
         mark = self._time().replace(".000000", "")
         condition = {"type": "Ready", "status": ready, "lastHeartbeatTime": mark, "lastTransitionTime": mark}
         info = {"bootID": boot, "systemUUID": self.uuid}
-        status = {"conditions": [condition], "nodeInfo": info, "volumesInUse": list(volumes)}
+        status = {"conditions": [condition], "nodeInfo": info}
         await self.bed.api.patch(f"{self.path}/status", {"status": status})
         return mark
 
@@ -72,12 +76,30 @@ class Kubelet:
     async def annotations(self) -> dict[str, str]:
         return dict((await self.bed.api.get(self.path))["metadata"].get("annotations", {}))
 
-    async def annotate(self, annotations: dict[str, str]) -> None:
-        await self.bed.api.patch(self.path, {"metadata": {"annotations": annotations}})
-
     async def remove(self) -> None:
         await self.bed.api.delete(self.path)
         await self.bed.api.delete(self.lease_path)
+
+
+@asynccontextmanager
+async def nodes(bed: Bed, *names: str, uuid: str = UUID) -> AsyncIterator[list[Kubelet]]:
+    """The last one misses no renewal. ``uuid``: the first one's."""
+    made = [Kubelet(bed, name) for name in names]
+    made[0].uuid = uuid
+    for each in made:
+        await each.register()
+    await bed.api.patch(made[-1].lease_path, {"spec": {"leaseDurationSeconds": 3600}})
+    try:
+        yield made
+    finally:
+        with trio.CancelScope(shield=True):
+            for each in made:
+                await each.remove()
+
+
+async def outage(rights: Path, *words: str | Path) -> Ran:
+    """``ebbtide outage``."""
+    return await trio.to_thread.run_sync(partial(ebbtide, "outage", *words, "--kubeconfig", rights))
 
 
 class Between:

@@ -21,10 +21,9 @@ NODE = "node-1"
 
 
 @contextlib.asynccontextmanager
-async def linked(kubeconfig: Path, told: list[str] | None = None) -> AsyncIterator[ApiClient]:
-    """Our client for this kubeconfig. ``told`` collects its log lines."""
-    lines = [] if told is None else told
-    link = ApiClient(kubeconfig, lambda level, line: lines.append(line))
+async def linked(kubeconfig: Path) -> AsyncIterator[ApiClient]:
+    """Our client for this kubeconfig."""
+    link = ApiClient(kubeconfig)
     async with trio.open_nursery() as nursery:
         await nursery.start(link.run)
         yield link
@@ -56,11 +55,10 @@ async def running(kubeconfig: Path | None, folder: Path, manifests: Path | None 
 
 
 class Wire:
-    """A local port that leads to one of the node. ``server`` is its address for a kubeconfig."""
+    """A local port that leads to the API server. ``server`` is its address for a kubeconfig."""
 
-    def __init__(self, bed: Bed, port: int) -> None:
-        self.bed, self.port = bed, port
-        self.server = ""
+    def __init__(self, bed: Bed) -> None:
+        self.bed, self.server = bed, ""
         #: Unset: drop all bytes silently.
         self.open = trio.Event()
         self.open.set()
@@ -75,7 +73,7 @@ class Wire:
 
     async def _serve(self, outer: trio.SocketStream) -> None:
         with contextlib.suppress(OSError, trio.BrokenResourceError, trio.ClosedResourceError):
-            async with outer, await self.bed.connect("127.0.0.1", self.port) as inner:
+            async with outer, await self.bed.connect("127.0.0.1", API_PORT) as inner:
                 with trio.CancelScope() as scope:
                     self._ends.append(scope)
                     async with trio.open_nursery() as nursery:
@@ -101,8 +99,8 @@ class Wire:
 
 
 @contextlib.asynccontextmanager
-async def wire(bed: Bed, port: int = API_PORT) -> AsyncIterator[Wire]:
-    made = Wire(bed, port)
+async def wire(bed: Bed) -> AsyncIterator[Wire]:
+    made = Wire(bed)
     async with trio.open_nursery() as nursery:
         await nursery.start(made.run)
         yield made

@@ -25,6 +25,11 @@ LEASE_RULES: list[Object] = [
 JOURNAL_RULES: list[Object] = [
     {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "create", "delete"]}
 ]
+SEEN = ["list", "watch"]
+WORK_RULES: list[Object] = [
+    {"apiGroups": [""], "resources": ["pods", "persistentvolumes"], "verbs": SEEN},
+    {"apiGroups": ["storage.k8s.io"], "resources": ["volumeattachments"], "verbs": SEEN},
+]
 
 
 async def granted(
@@ -33,7 +38,6 @@ async def granted(
     rules: list[Object],
     cluster: list[Object] | None = None,
     others: dict[str, list[Object]] | None = None,
-    server: str = "",
 ) -> Path:
     """A kubeconfig with ``rules`` in its namespace, ``cluster`` everywhere and ``others`` elsewhere."""
     given = [(name, rule) for rule in rules] + [("", rule) for rule in cluster or []]
@@ -62,7 +66,7 @@ async def granted(
     for namespace, rule in given:
         await until(partial(_allowed, bed, user, namespace, rule), f"{user} may {rule}")
     client = Client(await token(bed, account=f"{space}/serviceaccounts/{name}"), name)
-    return bed.secrets.kubeconfig(client, server or bed.server, f"granted-{name}")
+    return bed.secrets.kubeconfig(client, bed.server, f"granted-{name}")
 
 
 async def _allowed(bed: Bed, user: str, namespace: str, rule: Object) -> bool:

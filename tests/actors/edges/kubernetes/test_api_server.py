@@ -196,7 +196,9 @@ async def test_statuses_are_patched(rights: Path, api_bed: Bed, pods: list[Objec
 
 
 async def test_the_node_is_shown_down_and_taken_back(rights: Path, kubelet: Kubelet) -> None:
-    """Taint, cordon and conditions come with a note. Another daemon reverts exactly these."""
+    """Taint, cordon and conditions come with a note. Another daemon reverts exactly these; Ready is the
+    kubelet's.
+    """
 
     async def seen() -> Any:
         node = await kubelet.bed.api.get(kubelet.path)
@@ -206,7 +208,8 @@ async def test_the_node_is_shown_down_and_taken_back(rights: Path, kubelet: Kube
 
     before = await seen()
     kinds = "DrainInProgress", "GracefulNodeShutdownInProgress"
-    down = AnnounceNode(key="down", ready=False, unready=False, cordon=True, conditions=kinds)
+    why = {"reason": "KubeletNotReady", "message": "node is shutting down"}
+    down = AnnounceNode(key="down", ready=False, cordon=True, conditions=kinds, **why)
     async with writing(rights) as hand:
         assert await hand.do(down) == Ending()
         spec, annotations, conditions = await seen()
@@ -217,9 +220,12 @@ async def test_the_node_is_shown_down_and_taken_back(rights: Path, kubelet: Kube
         assert {kind: conditions[kind] for kind in kinds} == dict.fromkeys(kinds, "True")
         note = json.loads(annotations["ebbtide.dev/changed"])
         assert note == {"taint": True, "unschedulable": True, "conditions": dict.fromkeys(kinds)}
+        ready = of_kind(await kubelet.bed.api.get(kubelet.path), "Ready")
+        assert ready.items() >= {"status": "False", **why}.items()
     async with writing(rights) as other:
         assert await other.do(AnnounceNode(key="up", ready=True)) == Ending()
-    assert await seen() == before
+    spec, annotations, conditions = await seen()
+    assert (spec, annotations, conditions | {"Ready": "Unknown"}) == before
 
 
 async def test_an_event_is_posted_once(rights: Path, api_bed: Bed) -> None:

@@ -24,11 +24,10 @@ from ebbtide.actors.edges.kubernetes.api_calls import MERGE_PATCH, ApiCall, Unan
 from ebbtide.actors.edges.kubernetes.api_client import ApiClient
 from ebbtide.actors.edges.kubernetes.api_watch import ApiHealth, Watch, list_watched, pods_of
 from ebbtide.actors.edges.kubernetes.known_pods import PodStore
-from ebbtide.actors.interfaces import Ending
 from ebbtide.events import bounds
 from ebbtide.events.decisions import AnnounceNode
 from ebbtide.events.facts import ApiRead
-from tests.actors.edges.kubernetes.rig import Rig, linked, running
+from tests.actors.edges.kubernetes.rig import linked, running
 from tests.actors.edges.kubernetes.work_fake import pod
 from tests.actors.edges.process.process_bed import Outbox
 from tests.actors.edges.process.test_hooks import CANARY
@@ -48,14 +47,19 @@ def _wide_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def served(folder: Path, serve: Answering) -> AsyncIterator[ApiClient]:
-    """Our client, and a server that handles each connection with this function."""
+async def listening(folder: Path, serve: Answering) -> AsyncIterator[Path]:
+    """The kubeconfig of a server that handles each connection with this function."""
     async with trio.open_nursery() as nursery:
         (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
         nursery.start_soon(trio.serve_listeners, serve, [listener])
-        async with linked(config(folder, listener.socket.getsockname()[1])) as made:
-            yield made
+        yield config(folder, listener.socket.getsockname()[1])
         nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def served(folder: Path, serve: Answering) -> AsyncIterator[ApiClient]:
+    async with listening(folder, serve) as path, linked(path) as made:
+        yield made
 
 
 def config(folder: Path, port: int) -> Path:
@@ -94,20 +98,29 @@ async def answer(
         connection.start_next_cycle()
 
 
+async def head_of(stream: trio.SocketStream) -> bytes:
+    head = b""
+    while b"\r\n\r\n" not in head:
+        head += await stream.receive_some()
+    return head
+
+
+async def reply(stream: trio.SocketStream, body: bytes, code: int = 200) -> None:
+    """The client may close before its end."""
+    head = b"HTTP/1.1 %d X\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % (code, len(body))
+    with suppress(trio.BrokenResourceError):
+        await stream.send_all(head + body)
+    await trio.aclose_forcefully(stream)
+
+
 async def test_what_is_sent(tmp_path: Path) -> None:
     """Path and query unchanged, with token, trace context and content type."""
     seen: Seen = []
     async with served(tmp_path, partial(answer, seen)) as made:
         path = "/api/v1/pods?fieldSelector=spec.nodeName%3Dnode-1&continue=a%2Bb"
         await made.call("GET", path, seconds_max=WATCHDOG_SECONDS)
-        await made.call(
-            "PATCH",
-            "/x",
-            body={"a": 1},
-            content_type=MERGE_PATCH,
-            seconds_max=WATCHDOG_SECONDS,
-            traceparent=TRACE,
-        )
+        more = {"content_type": MERGE_PATCH, "traceparent": TRACE}
+        await made.call("PATCH", "/x", body={"a": 1}, seconds_max=WATCHDOG_SECONDS, **more)
     (get, got, _), (patch, sent, body) = seen
     assert get == f"GET /prefix{path}"
     assert got["authorization"] == "Bearer secret"
@@ -211,18 +224,18 @@ async def test_no_failure_quotes_an_answer(tmp_path: Path, said: bytes) -> None:
             with suppress(trio.BrokenResourceError):
                 await stream.send_all(said)
 
+    async def streamed(made: ApiClient) -> None:
+        async with made.stream(f"/x?{CANARY}", seconds_max=WATCHDOG_SECONDS) as stream:
+            await stream.answer(5)
+
     texts = []
     async with served(tmp_path, serve) as made:
-        # The client accepts some of these; the writers must judge them.
-        try:
-            await made.call("GET", f"/x?{CANARY}", seconds_max=WATCHDOG_SECONDS)
-        except Unanswered as error:
-            texts.append(str(error))
-        try:
-            async with made.stream(f"/x?{CANARY}", seconds_max=WATCHDOG_SECONDS) as stream:
-                await stream.answer(5)
-        except Unanswered as error:
-            texts.append(str(error))
+        for asked in (made.call("GET", f"/x?{CANARY}", seconds_max=WATCHDOG_SECONDS), streamed(made)):
+            # The client accepts some of these; the writers must judge them.
+            try:
+                await asked
+            except Unanswered as error:
+                texts.append(str(error))
     assert not [text for text in texts if CANARY in text or not text.startswith("GET /x: ")]
 
 
@@ -244,10 +257,8 @@ async def test_no_fact_quotes_a_watch(tmp_path: Path, line: str, monkeypatch: py
     listed = f'{{"metadata": {{"resourceVersion": "1"}}, "items": ["{CANARY}"]}}'.encode()
 
     async def serve(stream: trio.SocketStream) -> None:
-        request = await stream.receive_some()
-        body = line.encode() + b"\n" if b"watch=1" in request or "metadata" not in line else listed
-        async with stream:
-            await stream.send_all(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        watches = b"watch=1" in await head_of(stream)
+        await reply(stream, line.encode() + b"\n" if watches or "metadata" not in line else listed)
 
     async with served(tmp_path, serve) as made, trio.open_nursery() as nursery:
         store.resource_version = "1"
@@ -263,13 +274,10 @@ async def test_fields_deeper_than_a_decoder_goes(tmp_path: Path) -> None:
     deep, store = b'{"f:a":' * 9000 + b"{}" + b"}" * 9000, PodStore()
 
     async def serve(stream: trio.SocketStream) -> None:
-        request = await stream.receive_some()
-        uid = b"w" if b"watch=1" in request else b"l"
+        uid = b"w" if b"watch=1" in await head_of(stream) else b"l"
         made = b'{"metadata":{"uid":"%s","managedFields":[{"fieldsV1":%s}]}}' % (uid, deep)
         form = b'{"type":"ADDED","object":%s}\n' if uid == b"w" else b'{"metadata":{},"items":[%s]}'
-        async with stream:
-            body = form % made
-            await stream.send_all(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        await reply(stream, form % made)
 
     async with served(tmp_path, serve) as made, trio.open_nursery() as nursery:
         nursery.start_soon(Watch(made, pods_of("n"), store, ApiHealth(made, "n", Outbox(), store)).run)
@@ -291,13 +299,8 @@ async def test_one_pod_that_is_too_large(tmp_path: Path, monkeypatch: pytest.Mon
     limits: list[int] = []
 
     async def serve(stream: trio.SocketStream) -> None:
-        head = b""
-        while b"\r\n\r\n" not in head:
-            head += await stream.receive_some()
-        limits.append(int(head.partition(b"limit=")[2].split()[0]))
-        with suppress(trio.BrokenResourceError):
-            await stream.send_all(b"HTTP/1.1 200 OK\r\nContent-Length: 9000\r\n\r\n" + b" " * 9000)
-        await trio.aclose_forcefully(stream)
+        limits.append(int((await head_of(stream)).partition(b"limit=")[2].split()[0]))
+        await reply(stream, b" " * 9000)
 
     async with served(tmp_path, serve) as made:
         with pytest.raises(Unanswered, match=r"an answer of more than 4\.8 KiB"):
@@ -315,21 +318,14 @@ async def test_writers_find_their_pods_among_large_ones(
     uids = [f"u{number}" for number in range(5)]
 
     async def serve(stream: trio.SocketStream) -> None:
-        head = b""
-        while b"\r\n\r\n" not in head:
-            head += await stream.receive_some()
-        query = parse_qs(urlsplit(head.split()[1].decode()).query)
+        query = parse_qs(urlsplit((await head_of(stream)).split()[1].decode()).query)
         asked.append(query)
         start, limit = int(query.get("continue", ["0"])[0]), int(query.get("limit", ["50"])[0])
         more = str(start + limit) if start + limit < len(uids) else ""
         items = [pod(uid, uid=uid) for uid in uids[start : start + limit]]
         body = json.dumps({"metadata": {"continue": more}, "items": items}).encode()
         body += b" " * (1500 * min(limit, len(uids) - start))
-        code = 410 if gone_at and len(asked) > gone_at else 200
-        reply = b"HTTP/1.1 %d X\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % (code, len(body))
-        with suppress(trio.BrokenResourceError):
-            await stream.send_all(reply + body)
-        await trio.aclose_forcefully(stream)
+        await reply(stream, body, 410 if gone_at and len(asked) > gone_at else 200)
 
     async with served(tmp_path, serve) as made:
         finding = find_pods(PodStore(), ["u3", "gone"], ApiCall(made, 5, ""), "node-1")
@@ -375,10 +371,7 @@ async def test_tls_connections_end_with_the_client(tmp_path: Path) -> None:
             asked.set()
             await trio.sleep_forever()
 
-    async with trio.open_nursery() as servers:
-        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
-        servers.start_soon(trio.serve_listeners, serve, [listener])
-        path = config(tmp_path, listener.socket.getsockname()[1])
+    async with listening(tmp_path, serve) as path:
         document = json.loads(path.read_text().replace("http:", "https:"))
         encoded = base64.b64encode(authority.cert_pem.bytes()).decode()
         document["clusters"][0]["cluster"]["certificate-authority-data"] = encoded
@@ -393,7 +386,6 @@ async def test_tls_connections_end_with_the_client(tmp_path: Path) -> None:
             nursery.cancel_scope.cancel()
         assert session is not None
         assert all(each.fileno() < 0 for each in session._sockets)
-        servers.cancel_scope.cancel()
 
 
 async def test_whatever_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -408,33 +400,24 @@ async def test_whatever_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             raise KeyError("SECRET")
         return load()
 
+    async def usable() -> bool:
+        ended = await rig.edge.adopt(AnnounceNode(key="k", ready=False), rig.outbox)
+        assert ended is not None
+        # This server's Node is unreadable.
+        return "the node cannot be read" in ended.reason
+
     monkeypatch.setattr(api_client, "load_client", fail)
-    async with trio.open_nursery() as nursery:
-        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
-        nursery.start_soon(trio.serve_listeners, partial(answer, []), [listener])
-        port = listener.socket.getsockname()[1]
-        async with running(config(tmp_path, port), tmp_path / "state", tmp_path / "manifests") as rig:
-            await until(lambda: tries >= 4, "it is tried again")
-            order = AnnounceNode(key="k", ready=False)
-            ended = await until_done(rig, order)
-        nursery.cancel_scope.cancel()
+    async with (
+        listening(tmp_path, partial(answer, [])) as kubeconfig,
+        running(kubeconfig, tmp_path / "state", tmp_path / "manifests") as rig,
+    ):
+        await until(lambda: tries >= 4, "it is tried again")
+        await until(usable, "it is usable")
     (first,) = [each for each in rig.told if "Kubernetes API cannot be used" in each]
     assert first.startswith(
         "the Kubernetes API cannot be used, which is tried again: KeyError at fail, line "
     )
     assert [each.error for each in rig.outbox.of(ApiRead)][:1] == [first]
-    # This server's Node is unreadable.
-    assert "the node cannot be read" in ended.reason
-
-
-async def until_done(rig: Rig, order: AnnounceNode) -> Ending:
-    """Wait until the edge is usable."""
-    while True:
-        ended = await rig.edge.adopt(order, rig.outbox)
-        assert ended is not None
-        if "cannot be used" not in ended.reason:
-            return ended
-        await trio.sleep(0.01)
 
 
 LATE = """
@@ -475,7 +458,6 @@ async def test_nothing_is_imported_late(tmp_path: Path) -> None:
                 fields = b"connection: close\r\nretry-after: 1\r\ncontent-length: 2"
                 await stream.send_all(b"HTTP/1.1 %s x\r\n%s\r\n\r\n{}" % (line, fields))
 
-    async with served(tmp_path, serve):
-        argv = [sys.executable, "-c", LATE, str(tmp_path / "kubeconfig")]
-        done = await trio.run_process(argv, capture_stdout=True)
+    async with listening(tmp_path, serve) as path:
+        done = await trio.run_process([sys.executable, "-c", LATE, str(path)], capture_stdout=True)
     assert done.stdout.split() == []

@@ -32,6 +32,7 @@ from ebbtide.events.base import Checkpoint, Record
 from ebbtide.events.disk import Limits, trim
 from ebbtide.events.reader import History
 from ebbtide.events.segment import segment_file_name
+from ebbtide.events.writer import Writer
 from ebbtide.outage.outage_follower import recover_outages
 from ebbtide.recover import beside
 from ebbtide.replay.sim.scenario import Draws
@@ -53,6 +54,24 @@ def storage(server: ConfigMaps, writer: str = "one") -> ConfigMapStorage:
 
 def name(number: int, uid: str = UID) -> str:
     return f"{PREFIX}-{uid}-{number:010d}"
+
+
+async def write(server: ConfigMaps, writer: str = "one", **fields: str) -> int:
+    """A leader's three steps; its last number."""
+    place = ConfigMapStorage(server, "ebbtide", fields.pop("uid", UID), writer, **fields)
+    async with leading(place) as (made, _):
+        await write_steps(made, 3, synced=True)
+        return made.last_seq
+
+
+async def assert_intact(server: ConfigMaps, seq: int) -> None:
+    raws, verdict = await read(storage(server))
+    assert (verdict.state, len(raws)) == ("intact", seq)
+
+
+async def next_segment(writer: Writer, steps: int) -> None:
+    await write_steps(writer, steps, synced=True)
+    writer.begin_segment(stamp(writer.last_seq + 1), Checkpoint(episode=0))
 
 
 @pytest.mark.parametrize("number", [1, 3])
@@ -87,16 +106,14 @@ async def test_what_goes_is_no_part_of_the_journal_before(autojump_clock: MockCl
     server, limits = ConfigMaps(Draws(1)), Limits(total_bytes=0)
     async with leading(storage(server, "one")) as (writer, place):
         for _ in range(3):
-            await write_steps(writer, 3, synced=True)
-            writer.begin_segment(stamp(writer.last_seq + 1), Checkpoint(episode=0))
+            await next_segment(writer, 3)
         await writer.wait_synced(writer.last_seq)
         before = dict(server.objects)
         segments = [segment_file_name(number, OTHER_ID) for number in (1, 2, 3)]
         assert await trim([place], 0, None, limits) == segments
         # A new reader still reads everything: no record shows a removal.
         assert server.objects == before
-        await write_steps(writer, 1, synced=True)
-        writer.begin_segment(stamp(writer.last_seq + 1), Checkpoint(episode=0))
+        await next_segment(writer, 1)
         await writer.wait_synced(writer.last_seq)
         assert await trim([place], 0, None, limits) == [segment_file_name(4, OTHER_ID)]
         left = dict(server.objects)
@@ -116,10 +133,9 @@ async def test_a_piece_that_is_missing(number: int, state: str, autojump_clock: 
     async with leading(storage(server, "one")) as (writer, _):
         for _ in range(6):
             records = step(writer.last_seq + 1)
-            writer.append(records[:1])
-            await writer.wait_synced(writer.last_seq)
-            writer.append(records[1:])
-            await writer.wait_synced(writer.last_seq)
+            for part in (records[:1], records[1:]):
+                writer.append(part)
+                await writer.wait_synced(writer.last_seq)
     for each in sorted(server.objects)[number:] if state == "torn" else [name(number)]:
         server.objects.pop(each)
     raws, verdict = await read(storage(server))
@@ -131,9 +147,7 @@ async def test_a_journal_is_read_by_its_nodes_name_or_uid(autojump_clock: MockCl
     """With two Nodes of one name it needs the UID. No write happens, and the error lists both."""
     server, other = ConfigMaps(Draws(1)), f"{UID[:-1]}6"
     for uid, node in ((UID, "node-1"), (other, "node-1"), (f"{UID[:-1]}7", "node-2")):
-        async with leading(ConfigMapStorage(server, "ebbtide", uid, "one", node=node)) as (writer, _):
-            await write_steps(writer, 3, synced=True)
-            await writer.close()
+        await write(server, uid=uid, node=node)
     creates = server.creates
     for asked in (UID, "node-2"):
         source = await read_journal(server, "ebbtide", asked)
@@ -152,8 +166,7 @@ async def test_all_journals_in_one_list(monkeypatch: pytest.MonkeyPatch, autojum
     for uid in uids:
         async with leading(ConfigMapStorage(server, "ebbtide", uid, "one")) as (writer, place):
             for _ in range(3):
-                await write_steps(writer, 2, synced=True)
-                writer.begin_segment(stamp(writer.last_seq + 1), Checkpoint(episode=0))
+                await next_segment(writer, 2)
             await writer.wait_synced(writer.last_seq)
             if uid == uids[2]:
                 assert len(await trim([place], 0, None, Limits(total_bytes=0))) > 1
@@ -207,7 +220,7 @@ async def test_forged_numbers_fence_no_leader(how: str, autojump_clock: MockCloc
     async with leading(storage(server, "one")) as (writer, _):
         for _ in range(3):
             await write_steps(writer, 3, synced=True)
-            last = max(each for each in server.objects)
+            last = max(server.objects)
             number = int(last.rpartition("-")[2])
             for ahead in (1, 2, 3):
                 at = number + ahead + (10**6 if how == "far ahead" else 0)
@@ -226,58 +239,50 @@ async def test_forged_numbers_fence_no_leader(how: str, autojump_clock: MockCloc
         await write_steps(writer, 3, synced=True)
         assert not writer.lost
         seq = writer.last_seq
-    raws, verdict = await read(storage(server))
-    assert (verdict.state, len(raws)) == ("intact", seq)
+    await assert_intact(server, seq)
     assert [each.at_rest for each in await list_journals(server, "ebbtide")] == [False]
-    async with leading(storage(server, "two")) as (writer, _):
-        await write_steps(writer, 3, synced=True)
-        assert writer.last_seq > seq
-    raws, verdict = await read(storage(server))
-    assert (verdict.state, len(raws)) == ("intact", writer.last_seq)
+    next_seq = await write(server, "two")
+    assert next_seq > seq
+    await assert_intact(server, next_seq)
+
+
+def whole(number: int, first: int, segment: str = "", offset: int = 0, **words: str) -> Any:
+    """A piece with its right hash, by a client that may only create."""
+    segment = segment or segment_file_name(1, JOURNAL_ID)
+    made = Piece(number, first, "", segment, offset, b"x", "evil", 0).hashed()
+    words |= {"first": str(first), "segment": segment, "offset": str(offset), "after": "", "hash": made.hash}
+    return forged(name(number), created="2026-01-01T00:00:01Z", **words)
 
 
 @pytest.mark.parametrize("first", [1, 9 * 10**9])
 async def test_blind_pieces_hide_no_journal(first: int, autojump_clock: MockClock) -> None:
-    """Whole pieces by a client that may only create: they begin no older chain, and say at rest in vain."""
-    server = ConfigMaps(Draws(1))
-    async with leading(ConfigMapStorage(server, "ebbtide", UID, "one", node="n")) as (writer, _):
-        await write_steps(writer, 3, synced=True)
-    number, segment = 9 * 10**9, segment_file_name(1, JOURNAL_ID)
-    made = Piece(number, first, "", segment, 0, b"x", "evil", 0, node_uid=UID, node="victim").hashed()
-    words = {"first": str(first), "segment": segment, "node": "victim", "after": "", "hash": made.hash}
-    server.objects[name(number)] = forged(name(number), created="2026-01-01T00:00:01Z", **words)
-    raws, verdict = await read(storage(server))
-    assert (verdict.state, len(raws)) == ("intact", writer.last_seq)
+    """They begin no older chain, and say at rest in vain."""
+    server, number = ConfigMaps(Draws(1)), 9 * 10**9
+    seq = await write(server, node="n")
+    server.objects[name(number)] = whole(number, first, node="victim")
+    await assert_intact(server, seq)
     assert await list_journals(server, "ebbtide") == [(UID, "n", False)]
 
 
 async def test_a_whole_piece_behind_a_gap_is_no_record(autojump_clock: MockClock) -> None:
     """Pieces behind a missing one show that it was deleted: it had bytes, so they begin behind a hole."""
     server = ConfigMaps(Draws(1))
-    async with leading(storage(server, "one")) as (writer, _):
-        await write_steps(writer, 3, synced=True)
+    seq = await write(server)
     number, one = len(server.objects) + 2, server.objects[name(len(server.objects))]
     ((segment, data),) = one["binaryData"].items()
     end = int(one["metadata"]["annotations"]["ebbtide.dev/offset"]) + len(b64decode(data))
-    made = Piece(number, 1, "", segment, end, b"x", "evil", 0).hashed()
-    words = {"segment": segment, "offset": str(end), "after": "", "hash": made.hash}
-    server.objects[name(number)] = forged(name(number), created="2026-01-01T00:00:01Z", **words)
-    raws, verdict = await read(storage(server))
-    assert (verdict.state, len(raws)) == ("intact", writer.last_seq)
+    server.objects[name(number)] = whole(number, 1, segment, end)
+    await assert_intact(server, seq)
 
 
 async def test_a_forged_number_leaves_room(autojump_clock: MockClock) -> None:
     """Whole, under the last number there is, and older than the journal. Behind it no leader could write."""
-    server, number, segment = ConfigMaps(Draws(1)), 10**10 - 1, segment_file_name(1, JOURNAL_ID)
-    made = Piece(number, number, "", segment, 0, b"x", "evil", 0, node_uid=UID).hashed()
-    words = {"first": str(number), "segment": segment, "after": "", "hash": made.hash}
-    server.objects[name(number)] = forged(name(number), created="2025-01-01T00:00:00Z", **words)
+    server, number = ConfigMaps(Draws(1)), 10**10 - 1
+    server.objects[name(number)] = whole(number, number)
+    server.objects[name(number)]["metadata"]["creationTimestamp"] = "2025-01-01T00:00:00Z"
     assert await list_journals(server, "ebbtide") == []
-    for each in ("one", "two"):
-        async with leading(storage(server, each)) as (writer, _):
-            await write_steps(writer, 3, synced=True)
-    raws, verdict = await read(storage(server))
-    assert (verdict.state, len(raws)) == ("intact", writer.last_seq)
+    await write(server, "one")
+    await assert_intact(server, await write(server, "two"))
 
 
 async def test_a_real_leader_fences_among_forged_numbers(autojump_clock: MockClock) -> None:
@@ -291,8 +296,7 @@ async def test_a_real_leader_fences_among_forged_numbers(autojump_clock: MockClo
             first.append(step(first.last_seq + 1, synced=True))
             assert not await first.wait_synced(first.last_seq)
             await write_steps(second, 1, synced=True)
-    raws, verdict = await read(storage(server))
-    assert (verdict.state, len(raws)) == ("intact", second.last_seq)
+    await assert_intact(server, second.last_seq)
 
 
 @pytest.mark.parametrize("how", ["holes", "large", "own holes", "own large"])
@@ -332,8 +336,7 @@ async def test_a_journal_has_a_total_bound(how: str, autojump_clock: MockClock) 
         start = beside(recover_outages((), UID, OTHER_ID).verdict, WALL_NS).start(OTHER_ID)
         async with running([place], start) as writer:
             await write_steps(writer, 3, synced=True)
-        raws, verdict = await read(storage(server))
-        assert (verdict.state, len(raws)) == ("intact", writer.last_seq)
+        await assert_intact(server, writer.last_seq)
 
 
 Contents = list[tuple[str, bytes]]
@@ -403,8 +406,7 @@ async def test_a_lost_right_to_delete_blocks_no_record(autojump_clock: MockClock
     async with leading(storage(server, "one")) as (writer, place):
         for _ in range(2):
             for _ in range(2):
-                await write_steps(writer, 1, synced=True)
-                writer.begin_segment(stamp(writer.last_seq + 1), Checkpoint(episode=0))
+                await next_segment(writer, 1)
             await writer.wait_synced(writer.last_seq)
             server.keeps = status(403, 'User "x" cannot delete resource "configmaps"')
             with suppress(OSError):

@@ -36,7 +36,7 @@ from ebbtide.events.facts import ApiRead
 from ebbtide.events.files import write_atomically
 from ebbtide.events.values import Deletion
 from tests.actors.edges.kubernetes import objects
-from tests.actors.edges.kubernetes.rig import NODE, running
+from tests.actors.edges.kubernetes.rig import NODE, Rig, running
 from tests.actors.edges.test_documents import merge_keys
 from tests.waiting import WATCHDOG_SECONDS, until
 
@@ -228,22 +228,27 @@ spec:
 
 
 def test_manifests(tmp_path: Path) -> None:
-    """Static pods get their mirrors' names and their class's priority; other files are skipped."""
+    """Static pods get their mirrors' names and their class's priority. All else is skipped: also a FIFO, a
+    merge bomb and binary data.
+    """
+    os.mkfifo(tmp_path / "a.yaml")
+    (tmp_path / "b.yaml").write_text(merge_keys(40_000))
+    (tmp_path / "c.yaml").write_bytes(b"\xff")
     (tmp_path / "etcd.yaml").write_text(MANIFEST)
     (tmp_path / "plain.json").write_text(json.dumps({"metadata": {"name": "plain"}, "spec": {"priority": 3}}))
     (tmp_path / ".hidden.yaml").write_text(MANIFEST)
     (tmp_path / "broken.yaml").write_text("a: [")
     (tmp_path / "list.yaml").write_text("- 1")
     (tmp_path / "folder").mkdir()
-    etcd, plain = known_pods.read_manifests(tmp_path, "Node-1")
+    etcd, plain = read_manifests(tmp_path, "Node-1")
     assert (etcd.namespace, etcd.name, etcd.priority) == ("kube-system", "etcd-node-1", 2_000_001_000)
     assert etcd.static
     assert (etcd.priority_assigned, plain.priority_assigned) == (True, False)
     assert etcd.host_network
     assert etcd.containers == ("etcd",)
     assert (plain.namespace, plain.name, plain.priority) == ("default", "plain-node-1", 3)
-    assert known_pods.read_manifests(tmp_path / "plain.json", "node-1") == [plain]
-    assert known_pods.read_manifests(tmp_path / "nothing", "node-1") == []
+    assert read_manifests(tmp_path / "plain.json", "node-1") == [plain]
+    assert read_manifests(tmp_path / "nothing", "node-1") == []
 
 
 # --- the edge without an API server ------------------------------------------------------------
@@ -263,8 +268,7 @@ async def test_no_api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (said,) = await rig.outbox.wait_for(ApiRead, reachable=False)
         assert "no kubeconfig" in said.error
         assert (rig.edge.pods.expecting, rig.edge.pods.untold) == (False, said.error)
-        order = WithdrawPods(key="k", uids=("one",))
-        ending = await rig.edge.adopt(order, rig.outbox)
+        ending = await rig.edge.adopt(WithdrawPods(key="k", uids=("one",)), rig.outbox)
         assert ending == Ending("failed", said.error)
 
 
@@ -272,20 +276,12 @@ async def test_an_order_before_it_is_awake(tmp_path: Path) -> None:
     """An order of a running shutdown wakes the edge and waits no longer than allowed."""
     path = tmp_path / "kubeconfig"
     path.write_text("{")
-    from ebbtide.actors.edges.kubernetes.api_edge import KubernetesEdge
-    from tests.actors.edges.process.process_bed import Outbox
-
-    edge, outbox, told = (
-        KubernetesEdge(path, NODE, tmp_path, tell=lambda level, line: told.append(line)),
-        Outbox(),
-        [],
-    )
+    rig = Rig(path, tmp_path)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(edge.run, outbox)
-        ending = await edge.adopt(WithdrawPods(key="k", uids=("one",)), outbox)
+        nursery.start_soon(rig.edge.run, rig.outbox)
+        assert await rig.edge.adopt(WithdrawPods(key="k", uids=("one",)), rig.outbox) is not None
         nursery.cancel_scope.cancel()
-    assert ending is not None
-    assert any("kubeconfig" in line for line in told)
+    assert any("kubeconfig" in line for line in rig.told)
 
 
 async def test_what_may_still_come(tmp_path: Path) -> None:
@@ -295,11 +291,8 @@ async def test_what_may_still_come(tmp_path: Path) -> None:
     assert store.untold == known_pods.NOT_LISTED_YET
     store.replace([], "7")
     assert store.untold == ""
-    from ebbtide.actors.edges.kubernetes.api_edge import KubernetesEdge
-
-    edge = KubernetesEdge(None, NODE, tmp_path, manifests=tmp_path)
-    assert edge.pods.expecting
-    assert not KubernetesEdge(None, NODE, tmp_path).pods.expecting
+    assert Rig(None, tmp_path, manifests=tmp_path).edge.pods.expecting
+    assert not Rig(None, tmp_path).edge.pods.expecting
 
 
 # --- the client's package ----------------------------------------------------------------------
@@ -325,10 +318,6 @@ MIRROR, SOURCE = "kubernetes.io/config.mirror", "kubernetes.io/config.source"
 
 def seen(**parts: Any) -> KnownPod:
     return project_pod(msgspec.json.decode(json.dumps(parts), type=PodObject))
-
-
-def of_spec(**spec: Any) -> KnownPod:
-    return seen(metadata={"name": "a", "uid": "u"}, spec=spec)
 
 
 @given(objects.pods)
@@ -405,97 +394,60 @@ def test_owners(kind: str, name: str, labels: dict[str, str], owner: str, daemon
     assert (found.owner, found.daemon) == (owner, daemon)
 
 
-@pytest.mark.parametrize(
-    ("toleration", "all_of_them"),
-    [
-        ({"operator": "Exists"}, True),
-        ({"operator": "Exists", "effect": "NoSchedule"}, True),
-        ({"operator": "Exists", "effect": "NoExecute"}, False),
-        ({"operator": "Exists", "key": "node.kubernetes.io/unschedulable"}, False),
-        ({"operator": "Equal", "key": "a", "value": "b"}, False),
-        ({"operator": "Exists", "key": TAINT_KEY}, True),
-        ({"key": TAINT_KEY, "effect": "NoSchedule"}, True),
-        ({"operator": "Equal", "key": TAINT_KEY, "value": "b"}, False),
-        ({"operator": "Exists", "key": TAINT_KEY, "effect": "NoExecute"}, False),
-    ],
-)
-def test_tolerations(toleration: dict[str, str], all_of_them: bool) -> None:
-    """Whether a pod tolerates the Node's taint, so that its DaemonSet makes it again there."""
-    assert of_spec(tolerations=[toleration]).tolerates_all is all_of_them
+def tolerating(**fields: str) -> dict[str, Any]:
+    return {"tolerations": [fields]}
+
+
+def holding(kind: str) -> dict[str, Any]:
+    return {"volumes": [{"name": "v", kind: {}}]}
 
 
 @pytest.mark.parametrize(
-    ("kind", "concerns_others"),
+    ("spec", "field", "value"),
     [
-        ("persistentVolumeClaim", True),
-        ("csi", True),
-        ("ephemeral", True),
-        ("configMap", False),
-        ("projected", False),
-        ("hostPath", False),
+        # The Node's taint: a DaemonSet makes such a pod again there.
+        (tolerating(operator="Exists"), "tolerates_all", True),
+        (tolerating(operator="Exists", effect="NoSchedule"), "tolerates_all", True),
+        (tolerating(operator="Exists", effect="NoExecute"), "tolerates_all", False),
+        (tolerating(operator="Exists", key="node.kubernetes.io/unschedulable"), "tolerates_all", False),
+        (tolerating(operator="Equal", key="a", value="b"), "tolerates_all", False),
+        (tolerating(operator="Exists", key=TAINT_KEY), "tolerates_all", True),
+        (tolerating(key=TAINT_KEY, effect="NoSchedule"), "tolerates_all", True),
+        (tolerating(operator="Equal", key=TAINT_KEY, value="b"), "tolerates_all", False),
+        (tolerating(operator="Exists", key=TAINT_KEY, effect="NoExecute"), "tolerates_all", False),
+        # Another node may wait for the unmount.
+        (holding("persistentVolumeClaim"), "volumes", True),
+        (holding("csi"), "volumes", True),
+        (holding("ephemeral"), "volumes", True),
+        (holding("configMap"), "volumes", False),
+        (holding("projected"), "volumes", False),
+        (holding("hostPath"), "volumes", False),
+        # The number counts; without one, the system classes have their known values.
+        ({"priorityClassName": "system-node-critical"}, "priority", 2_000_001_000),
+        ({"priorityClassName": "system-cluster-critical"}, "priority", 2_000_000_000),
+        ({"priorityClassName": "mine"}, "priority", None),
+        ({"priorityClassName": "system-node-critical", "priority": 5}, "priority", 5),
     ],
 )
-def test_volumes(kind: str, concerns_others: bool) -> None:
-    """Whether another node may wait for this volume's unmount."""
-    assert of_spec(volumes=[{"name": "v", kind: {}}]).volumes is concerns_others
+def test_what_is_kept_of_a_spec(spec: dict[str, Any], field: str, value: object) -> None:
+    assert getattr(seen(metadata={"name": "a", "uid": "u"}, spec=spec), field) == value
 
 
-@pytest.mark.parametrize(
-    ("spec", "number"),
-    [
-        ({"priorityClassName": "system-node-critical"}, 2_000_001_000),
-        ({"priorityClassName": "system-cluster-critical"}, 2_000_000_000),
-        ({"priorityClassName": "mine"}, None),
-        ({"priorityClassName": "system-node-critical", "priority": 5}, 5),
-    ],
-)
-def test_classes(spec: dict[str, Any], number: int | None) -> None:
-    """The number counts; without one, the system classes have their known values."""
-    assert of_spec(**spec).priority == number
-
-
-def test_what_runs() -> None:
-    """Running containers and init containers, by runtime ID."""
+def test_what_runs_and_what_has_ended() -> None:
+    """Running containers and init containers, by runtime ID. The kubelet writes 137 for a container that
+    never ran: that is no exit code.
+    """
     runs: dict[str, Any] = {"running": {"startedAt": "2026-01-01T00:00:02Z"}}
-    found = seen(
-        metadata={"name": "a", "uid": "u"},
-        status={
-            "initContainerStatuses": [
-                {"name": "i", "containerID": f"containerd://{'f0' * 32}", "state": runs}
-            ],
-            "containerStatuses": [
-                {"name": "a", "containerID": f"cri-o://{'beef' * 16}", "state": runs},
-                {
-                    "name": "b",
-                    "containerID": f"cri-o://{'dead' * 16}",
-                    "state": {"terminated": {"exitCode": 3}},
-                },
-                {"name": "c", "state": {"waiting": {}}},
-            ],
-        },
-    )
+    unknown = {"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown"}}
+    statuses = [
+        {"name": "a", "containerID": f"cri-o://{'beef' * 16}", "state": runs},
+        {"name": "b", "containerID": f"cri-o://{'dead' * 16}", "state": {"terminated": {"exitCode": 3}}},
+        {"name": "c", "state": {"waiting": {}}},
+        {"name": "never", "state": unknown},
+        {"name": "killed", "state": {"terminated": {"exitCode": 137, "reason": "Error"}}},
+    ]
+    before = {"name": "i", "containerID": f"containerd://{'f0' * 32}", "state": runs}
+    status = {"initContainerStatuses": [before], "containerStatuses": statuses}
+    found = seen(metadata={"name": "a", "uid": "u"}, status=status)
     assert found.running == {"i": "f0" * 32, "a": "beef" * 16}
-
-
-def test_an_unknown_end_has_no_exit_code() -> None:
-    """The kubelet writes 137 for a container that never ran."""
-    end = {"exitCode": 137, "reason": "ContainerStatusUnknown"}
-    ends = {"never": end, "killed": {"exitCode": 137, "reason": "Error"}}
-    found = seen(
-        metadata={"name": "a", "uid": "u"},
-        status={
-            "containerStatuses": [
-                {"name": name, "state": {"terminated": each}} for name, each in ends.items()
-            ]
-        },
-    )
-    assert found.ended == {"killed": 137}
-
-
-def test_what_stands_among_the_static_pods(tmp_path: Path) -> None:
-    """A FIFO, a merge bomb and binary data are skipped; the other manifests are read."""
-    os.mkfifo(tmp_path / "a.yaml")
-    (tmp_path / "b.yaml").write_text(merge_keys(40_000))
-    (tmp_path / "c.yaml").write_bytes(b"\xff")
-    (tmp_path / "d.yaml").write_text("metadata: {name: web, creationTimestamp: 2026-01-01T00:00:00Z}\n")
-    assert [each.name for each in read_manifests(tmp_path, "Node-1")] == ["web-node-1"]
+    assert found.ended == {"b": 3, "killed": 137}

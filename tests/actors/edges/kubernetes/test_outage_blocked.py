@@ -1,28 +1,20 @@
-"""A controller whose journal the API server does not take: what it says, and how soon; and a slow webhook."""
+"""A controller whose journal the API server does not take: what it says, and how soon."""
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import http.server
-import json
-import ssl
-import subprocess
-import threading
 import time
 import urllib.request
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from functools import partial
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 
-from tests.actors.edges.kubernetes.outage_rig import Kubelet
+from tests.actors.edges.kubernetes.outage_rig import outage
 from tests.actors.edges.kubernetes.rights import RBAC
-from tests.actors.edges.kubernetes.test_outage_program import ACCOUNT, JOURNALS, declare, replica, rights
-from tests.commands import ebbtide
+from tests.actors.edges.kubernetes.test_outage_program import ACCOUNT, JOURNALS, replica, rights
 from tests.node.bed import Bed
 from tests.node.client import Refused
 from tests.waiting import until
@@ -32,7 +24,6 @@ __all__ = ["rights"]
 pytestmark = [pytest.mark.node, pytest.mark.proof]
 
 SEEN_SECONDS_MAX = 15.0
-SLOW_SECONDS = 9.0
 HOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 QUOTAS = f"/api/v1/namespaces/{ACCOUNT}/resourcequotas"
 ROLE = f"{RBAC}/namespaces/{ACCOUNT}/roles/{ACCOUNT}"
@@ -41,30 +32,16 @@ BLOCKED = "ebbtide_outage_journal_blocked{"
 NAME = "maps.example.test"
 
 
-def hook(url: str, authority: bytes = b"") -> dict[str, Any]:
-    """For each ConfigMap of the controller's namespace."""
-    return {
-        "metadata": {"name": NAME},
-        "webhooks": [
-            {
-                "name": NAME,
-                "clientConfig": {"url": url, "caBundle": base64.b64encode(authority).decode()},
-                "rules": [
-                    {
-                        "apiGroups": [""],
-                        "apiVersions": ["v1"],
-                        "operations": ["CREATE"],
-                        "resources": ["configmaps"],
-                    }
-                ],
-                "failurePolicy": "Fail",
-                "sideEffects": "None",
-                "timeoutSeconds": 30,
-                "admissionReviewVersions": ["v1"],
-                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": ACCOUNT}},
-            }
-        ],
-    }
+RULE = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
+HOOK = {
+    "name": NAME,
+    "rules": [RULE],
+    "failurePolicy": "Fail",
+    "sideEffects": "None",
+    "timeoutSeconds": 30,
+    "admissionReviewVersions": ["v1"],
+    "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": ACCOUNT}},
+}
 
 
 async def refused(bed: Bed) -> None:
@@ -81,8 +58,10 @@ async def refused(bed: Bed) -> None:
 
 
 @contextlib.asynccontextmanager
-async def webhook(bed: Bed, made: dict[str, Any]) -> AsyncIterator[None]:
-    await bed.api.post(HOOKS, made)
+async def webhook(bed: Bed, url: str) -> AsyncIterator[None]:
+    """For each ConfigMap of the controller's namespace."""
+    made = [HOOK | {"clientConfig": {"url": url}}]
+    await bed.api.post(HOOKS, {"metadata": {"name": NAME}, "webhooks": made})
     try:
         yield
     finally:
@@ -91,7 +70,7 @@ async def webhook(bed: Bed, made: dict[str, Any]) -> AsyncIterator[None]:
 
 @contextlib.asynccontextmanager
 async def dead_webhook(bed: Bed) -> AsyncIterator[None]:
-    async with webhook(bed, hook("https://127.0.0.1:1/")):
+    async with webhook(bed, "https://127.0.0.1:1/"):
         await refused(bed)
         yield
 
@@ -104,7 +83,7 @@ async def hung_webhook(bed: Bed) -> AsyncIterator[None]:
     await listening.bind(("127.0.0.1", 0))
     listening.listen()
     with listening:
-        async with webhook(bed, hook(f"https://127.0.0.1:{listening.getsockname()[1]}/")):
+        async with webhook(bed, f"https://127.0.0.1:{listening.getsockname()[1]}/"):
             yield
 
 
@@ -144,11 +123,6 @@ def metrics() -> str:
         return ""
 
 
-async def after(began: float, seen: Callable[[], Awaitable[bool]]) -> float:
-    await until(seen, "it is seen")
-    return time.monotonic() - began
-
-
 @pytest.mark.parametrize(
     ("trouble", "why", "words"),
     [
@@ -165,15 +139,7 @@ async def test_a_blocked_journal_is_seen(
     """In a calm cluster: in metrics, log and status, each within 15 s; the doctor names the cause."""
 
     async def ask(*arguments: str) -> str:
-        given: tuple[str | Path, ...] = (
-            "outage",
-            *arguments,
-            "--namespace",
-            ACCOUNT,
-            "--kubeconfig",
-            api_bed.kubeconfig,
-        )
-        ran = await trio.to_thread.run_sync(partial(ebbtide, *given))
+        ran = await outage(api_bed.kubeconfig, *arguments, "--namespace", ACCOUNT)
         return ran.out + ran.err
 
     async def in_metrics() -> bool:
@@ -192,7 +158,8 @@ async def test_a_blocked_journal_is_seen(
             began = time.monotonic()
 
             async def measure(name: str, seen: Callable[[], Awaitable[bool]]) -> None:
-                found[name] = await after(began, seen)
+                await until(seen, "it is seen")
+                found[name] = time.monotonic() - began
 
             for name, seen in (("metrics", in_metrics), ("log", in_log), ("status", in_status)):
                 nursery.start_soon(measure, name, seen)
@@ -205,61 +172,3 @@ async def test_a_blocked_journal_is_seen(
         assert why in listed
         assert words in doctor
         await until(lambda: f'{BLOCKED}node=""}} 0' in metrics(), "it is over")
-
-
-@contextlib.contextmanager
-def slow_webhook(bed: Bed, folder: Path) -> Iterator[dict[str, Any]]:
-    """It allows everything after 9 s: the real time of a slow service is the subject."""
-    name = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
-    key = ["-newkey", "rsa:2048", "-nodes", "-keyout", folder / "key.pem", "-out", folder / "hook.pem"]
-    subprocess.run(["openssl", "req", "-x509", "-days", "1", *key, *name], check=True, capture_output=True)
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            time.sleep(SLOW_SECONDS)
-            answer = {"uid": asked["request"]["uid"], "allowed": True}
-            said = json.dumps(
-                {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": answer}
-            )
-            with contextlib.suppress(OSError):
-                self.send_response(200)
-                self.send_header("Content-Length", str(len(said)))
-                self.end_headers()
-                self.wfile.write(said.encode())
-
-    with bed.network():
-        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(folder / "hook.pem", folder / "key.pem")
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield hook(f"https://127.0.0.1:{server.server_port}/", (folder / "hook.pem").read_bytes())
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
-async def test_an_outage_behind_a_webhook_of_nine_seconds(api_bed: Bed, rights: Path, tmp_path: Path) -> None:
-    """Slow is not blocked: the node is put out of service all the same."""
-    kubelet, others = Kubelet(api_bed, "declared"), Kubelet(api_bed, "neighbour")
-    await kubelet.register()
-    await others.register()
-    await api_bed.api.patch(others.lease_path, {"spec": {"leaseDurationSeconds": 3600}})
-    try:
-        with slow_webhook(api_bed, tmp_path) as slow:
-            one = replica(rights, tmp_path, "one", f"metricsListen: {METRICS}\n")
-            async with webhook(api_bed, slow), one:
-                await until(lambda: "\nebbtide_outage_leading 1\n" in metrics(), "it leads")
-                began = time.monotonic()
-                await kubelet.unheard()
-                await declare(kubelet)
-
-                async def out() -> bool:
-                    return len(await kubelet.taints()) == 2
-
-                print(f"out of service after {await after(began, out):.1f} s")
-    finally:
-        await kubelet.remove()
-        await others.remove()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from functools import partial
 from pathlib import Path
 
+import msgspec
 import pytest
 import trio
 
@@ -15,10 +15,10 @@ from ebbtide.actors.edges.kubernetes.node_view import DECLARED_ANNOTATION, Decla
 from ebbtide.cli.common.guard import Refused
 from ebbtide.cli.outage import outage_declare
 from ebbtide.cli.outage.outage_common import Cluster
-from tests.actors.edges.kubernetes.outage_rig import Kubelet
+from tests.actors.edges.kubernetes.outage_rig import Kubelet, outage
 from tests.actors.edges.kubernetes.rig import linked
 from tests.actors.edges.kubernetes.rights import granted
-from tests.commands import Ran, ebbtide
+from tests.commands import Ran
 from tests.node.bed import Bed
 
 pytestmark = [pytest.mark.node]
@@ -47,31 +47,22 @@ async def kubelet(api_bed: Bed) -> AsyncIterator[Kubelet]:
 
 
 async def declare(rights: Path, *arguments: str) -> Ran:
-    words: tuple[str | Path, ...] = ("outage", "declare", "worker", *arguments, "--kubeconfig", rights)
-    return await trio.to_thread.run_sync(partial(ebbtide, *words))
-
-
-async def declared(kubelet: Kubelet) -> Declared | None:
-    import msgspec
-
-    return read_declared(msgspec.convert(await kubelet.bed.api.get(kubelet.path), ApiNode))
+    return await outage(rights, "declare", "worker", *arguments)
 
 
 async def test_a_statement_and_its_end(rights: Path, kubelet: Kubelet) -> None:
     lease = await kubelet.bed.api.get(kubelet.lease_path)
     mark = lease["spec"]["renewTime"]
-    ran = await declare(
-        rights, "--off", "--by", "ann", "--for", "2h", "--reason", "the rack is dark", "--yes"
-    )
-    assert (ran.code, ran.out) == (
-        0,
-        "declared: worker is off, says ann; 'ebbtide outage status worker' shows what follows\n",
-    )
+    more = ("--for", "2h", "--reason", "the rack is dark")
+    ran = await declare(rights, "--off", "--by", "ann", *more, "--yes")
+    told = "declared: worker is off, says ann; 'ebbtide outage status worker' shows what follows\n"
+    assert (ran.code, ran.out) == (0, told)
     # The command has printed the node's state.
     for each in (kubelet.uid, "boot-1", mark, "Unknown", "2 h"):
         assert each in ran.err
     said = json.loads((await kubelet.annotations())[DECLARED_ANNOTATION])
-    assert await declared(kubelet) == Declared(kubelet.uid, "boot-1", mark, "ann", 7200, at=said["at"])
+    node = msgspec.convert(await kubelet.bed.api.get(kubelet.path), ApiNode)
+    assert read_declared(node) == Declared(kubelet.uid, "boot-1", mark, "ann", 7200, at=said["at"])
     assert said["reason"] == "the rack is dark"
     ran = await declare(rights, "--withdraw")
     assert (ran.code, ran.out) == (0, "withdrawn: worker is no longer declared off\n")
@@ -110,10 +101,9 @@ async def test_a_node_of_the_same_name(rights: Path, kubelet: Kubelet) -> None:
         await kubelet.remove()
         await kubelet.register()
         await kubelet.unheard()
+        said = outage_declare.statement_of(seen, "ann", 60, "")
         with pytest.raises(Refused, match="was made anew meanwhile"):
-            await outage_declare.write_off(
-                cluster, "worker", seen, outage_declare.statement_of(seen, "ann", 60, "")
-            )
+            await outage_declare.write_off(cluster, "worker", seen, said)
     assert DECLARED_ANNOTATION not in await kubelet.annotations()
 
 
@@ -129,6 +119,5 @@ async def test_bad_requests(rights: Path, kubelet: Kubelet) -> None:
         ran = await declare(rights, *arguments)
         assert (ran.code, ran.out) == (2, ""), arguments
         assert said in ran.err.splitlines()[-1]
-    words = ("outage", "declare", "nobody", "--off", "--by", "ann", "--kubeconfig", rights)
-    ran = await trio.to_thread.run_sync(partial(ebbtide, *words))
+    ran = await outage(rights, "declare", "nobody", "--off", "--by", "ann")
     assert (ran.code, ran.err) == (2, "ebbtide: there is no Node nobody: 'kubectl get nodes' lists them\n")

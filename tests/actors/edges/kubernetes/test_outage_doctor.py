@@ -4,30 +4,45 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Iterator
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import trio
 
-from tests.actors.edges.kubernetes.outage_rig import UUID, Kubelet
+from ebbtide.actors.edges.kubernetes.work_view import VOLUMES_PATH
+from tests.actors.edges.kubernetes.outage_rig import UUID, Kubelet, outage
 from tests.actors.edges.kubernetes.rights import RBAC
-from tests.actors.edges.kubernetes.work_hands import Hands, hands
 from tests.beds.bmc import RedfishEmulator, redfish_emulator
 from tests.beds.skipping import or_skip
-from tests.commands import Ran, ebbtide
 from tests.deploy.rendering import place, rendered
 from tests.node.bed import Bed
-from tests.node.client import Refused
-
-__all__ = ["hands"]
+from tests.node.client import Object, Refused
+from tests.node.pods import PODS, pod
 
 pytestmark = [pytest.mark.node, pytest.mark.backend]
 
 OURS, NEIGHBOUR = UUID.lower(), "99999999-9999-4999-8999-999999999999"
 STORAGE = "/apis/storage.k8s.io/v1"
 PATIENCE_SECONDS = 20.0
+DRIVER = "csi.example.test"
+#: Of a driver on the node "worker" alone.
+OBJECTS: dict[str, Object] = {
+    f"{STORAGE}/csidrivers": {"metadata": {"name": DRIVER}, "spec": {"attachRequired": True}},
+    f"{STORAGE}/csinodes": {
+        "metadata": {"name": "worker"},
+        "spec": {"drivers": [{"name": DRIVER, "nodeID": "worker"}]},
+    },
+    VOLUMES_PATH: {
+        "metadata": {"name": "pv-one"},
+        "spec": {
+            "capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "csi": {"driver": DRIVER, "volumeHandle": "handle"},
+            "claimRef": {"namespace": "default", "name": "data"},
+        },
+    },
+    PODS: pod("calm", "worker", tolerations=[{"operator": "Exists"}]),
+}
 
 
 @pytest.fixture
@@ -70,24 +85,19 @@ async def account(api_bed: Bed) -> AsyncIterator[None]:
             await api_bed.api.delete(f"{place(each)}/{each['metadata']['name']}")
 
 
-def configuration(folder: Path, bmc: RedfishEmulator, **fields: Any) -> Path:
+def configuration(folder: Path, bmc: RedfishEmulator) -> Path:
     written = folder / "outage.yaml"
     secrets = {"usernameFile": "username_file", "passwordFile": "password_file"}
     redfish = {"address": bmc.url, "certificate": str(bmc.ca_file)}
     redfish |= {name: str(bmc.secrets[key]) for name, key in secrets.items()}
-    pool = {"name": "rack", "redfish": redfish | fields}
+    pool = {"name": "rack", "redfish": redfish}
     document = {"apiVersion": "ebbtide/v1alpha1", "kind": "OutageConfiguration", "pools": [pool]}
     written.write_text(json.dumps(document))
     return written
 
 
-async def doctor(bed: Bed, *arguments: str | Path, rights: Path | None = None) -> Ran:
-    words: tuple[str | Path, ...] = ("outage", "doctor", *arguments, "--kubeconfig", rights or bed.kubeconfig)
-    return await trio.to_thread.run_sync(partial(ebbtide, *words))
-
-
-async def found(bed: Bed, *arguments: str | Path, rights: Path | None = None) -> list[str]:
-    ran = await doctor(bed, *arguments, "-o", "json", rights=rights)
+async def found(bed: Bed, *arguments: str | Path) -> list[str]:
+    ran = await outage(bed.kubeconfig, "doctor", *arguments, "-o", "json")
     assert ran.err == ""
     said = json.loads(ran.out)
     assert said["recoverable"] is (ran.code == 0)
@@ -95,7 +105,7 @@ async def found(bed: Bed, *arguments: str | Path, rights: Path | None = None) ->
 
 
 async def test_what_is_missing(
-    api_bed: Bed, account: None, kubelet: Kubelet, hands: Hands, bmc: RedfishEmulator, tmp_path: Path
+    api_bed: Bed, account: None, kubelet: Kubelet, bmc: RedfishEmulator, tmp_path: Path
 ) -> None:
     """A right, the policy's binding, a driver on one node only, a pod that tolerates everything."""
     config, api = configuration(tmp_path, bmc), api_bed.api
@@ -108,14 +118,9 @@ async def test_what_is_missing(
         await api.delete(f"{policies}/ebbtide-outage-only-our-taints")
         rules = [each for each in role["rules"] if "nodes" not in each["resources"]]
         await api.patch(f"{RBAC}/clusterroles/ebbtide-outage", {"rules": rules})
-        everything = [{"operator": "Exists"}]
-        await hands.pod("calm", "worker", "StatefulSet/calm", tolerations=everything)
-        await hands.volume("pv-one", claim="data")
-        driver = {"name": "csi.example.test"}
-        hands.made += [f"{STORAGE}/csidrivers/csi.example.test", f"{STORAGE}/csinodes/worker"]
-        await api.post(f"{STORAGE}/csidrivers", {"metadata": driver, "spec": {"attachRequired": True}})
-        on_node = {"drivers": [{**driver, "nodeID": "worker"}]}
-        await api.post(f"{STORAGE}/csinodes", {"metadata": {"name": "worker"}, "spec": on_node})
+        for path, made in OBJECTS.items():
+            await api.post(path, made)
+        await api.patch(f"{VOLUMES_PATH}/pv-one/status", {"status": {"phase": "Bound"}})
         # The authorizer and the lists follow a moment later.
         with trio.fail_after(20):
             while "rights" not in (codes := await found(api_bed, "--config", config)):
@@ -133,5 +138,7 @@ async def test_what_is_missing(
         ]
     finally:
         await neighbour.remove()
+        for path, made in OBJECTS.items():
+            await api.delete(f"{path}/{made['metadata']['name']}?gracePeriodSeconds=0")
         binding["metadata"] = {"name": binding["metadata"]["name"]}
         await api.post(policies, binding)

@@ -7,7 +7,6 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,12 +17,17 @@ from ebbtide.actors.edges.kubernetes.config_maps import PREFIX, ConfigMapStorage
 from ebbtide.actors.edges.kubernetes.leadership import LEASE
 from ebbtide.actors.edges.kubernetes.node_view import DECLARED_ANNOTATION
 from tests.actors.edges.kubernetes.config_map_fake import read
-from tests.actors.edges.kubernetes.outage_rig import UUID, Kubelet
+from tests.actors.edges.kubernetes.outage_rig import UUID, Kubelet, nodes, outage
 from tests.actors.edges.kubernetes.rig import NODE, linked
-from tests.actors.edges.kubernetes.rights import CLUSTER_RULES, JOURNAL_RULES, LEASE_RULES, granted
-from tests.actors.edges.kubernetes.work_hands import WORK_RULES
+from tests.actors.edges.kubernetes.rights import (
+    CLUSTER_RULES,
+    JOURNAL_RULES,
+    LEASE_RULES,
+    WORK_RULES,
+    granted,
+)
 from tests.actors.edges.proof_sources.serving import Server, answer, serving
-from tests.commands import Ran, ebbtide
+from tests.commands import Ran
 from tests.node.bed import Bed
 from tests.node.client import Api, Refused
 from tests.node.identities import kubelet as identity
@@ -64,17 +68,9 @@ async def replica(rights: Path, folder: Path, name: str, more: str = "") -> Asyn
     """Killed at the end of the block. ``more``: extra configuration."""
     configuration = folder / "outage.yaml"
     configuration.write_text(CONFIGURATION + more)
-    argv = [
-        sys.executable,
-        "-c",
-        "from ebbtide.cli import main; main()",
-        "outage",
-        "run",
-        "--config",
-        str(configuration),
-    ]
+    argv = [sys.executable, "-c", "from ebbtide.cli import main; main()", "outage", "run"]
+    argv += ["--config", str(configuration), "--kubeconfig", str(rights), "--replica", name]
     with (folder / f"{name}.log").open("wb") as log:
-        argv += ["--kubeconfig", str(rights), "--replica", name]
         process = await trio.lowlevel.open_process(argv, stdout=log, stderr=log)
     try:
         yield process
@@ -107,10 +103,7 @@ async def tainted(kubelet: Kubelet, count: int) -> None:
 
 async def test_the_other_replica_goes_on(api_bed: Bed, rights: Path, tmp_path: Path) -> None:
     """The other replica removes a stopped leader's taint. The stopped one notices after it resumes."""
-    kubelet, others = Kubelet(api_bed, "declared"), Kubelet(api_bed, "neighbour")
-    await kubelet.register()
-    await others.register()
-    try:
+    async with nodes(api_bed, "declared", "neighbour") as (kubelet, _):
         async with replica(rights, tmp_path, "one") as first:
             await api_bed.api.until(
                 OWN_LEASE.rpartition("/")[0],
@@ -139,9 +132,6 @@ async def test_the_other_replica_goes_on(api_bed: Bed, rights: Path, tmp_path: P
             place = ConfigMapStorage(link, ACCOUNT, kubelet.uid, "reader")
             tags = [raw.tag for raw in (await read(place))[0]]
         assert tags.count("OutageBegan") == tags.count("OutOfService") == 1
-    finally:
-        await kubelet.remove()
-        await others.remove()
 
 
 #: In one chassis: the liar's, the victim's (`UUID`), and one that is off.
@@ -167,12 +157,7 @@ async def test_a_kubelet_that_names_another_machine(api_bed: Bed, rights: Path, 
     """With its own credentials, under NodeRestriction: first its neighbour's machine, then one that is off.
     No command is sent and no taint is set, also by the next leader.
     """
-    liar, victim, server = Kubelet(api_bed, NODE), Kubelet(api_bed, "victim"), chassis(tmp_path)
-    liar.uuid = OWN
-    own = Api(api_bed.server, api_bed.secrets.authority, identity(NODE).token)
-    for each in (liar, victim):
-        await each.register()
-    await api_bed.api.patch(victim.lease_path, {"spec": {"leaseDurationSeconds": 3600}})
+    own, server = Api(api_bed.server, api_bed.secrets.authority, identity(NODE).token), chassis(tmp_path)
 
     async def recorded(kind: str, count: int) -> None:
         async def reached() -> bool:
@@ -183,7 +168,7 @@ async def test_a_kubelet_that_names_another_machine(api_bed: Bed, rights: Path, 
 
         await until(reached, f"{count} of {kind}")
 
-    try:
+    async with nodes(api_bed, NODE, "victim", uuid=OWN) as (liar, victim):
         async with serving(server):
             more = (
                 "  powerOff: {after: 10s}\n"
@@ -203,46 +188,29 @@ async def test_a_kubelet_that_names_another_machine(api_bed: Bed, rights: Path, 
             async with replica(rights, tmp_path, "two", more):
                 await recorded("LeaderStarted", 2)
                 await recorded("ProofRefused", 1)
-            asked = ("outage", "status", NODE, "--namespace", ACCOUNT, "--kubeconfig", api_bed.kubeconfig)
-            said = await trio.to_thread.run_sync(partial(ebbtide, *asked))
+            said = await outage(api_bed.kubeconfig, "status", NODE, "--namespace", ACCOUNT)
             assert "its systemUUID is not the first one" in said.out
-            asked = (
-                "outage",
-                "doctor",
-                "--config",
-                tmp_path / "outage.yaml",
-                "--kubeconfig",
-                api_bed.kubeconfig,
-            )
-            said = await trio.to_thread.run_sync(partial(ebbtide, *asked))
+            said = await outage(api_bed.kubeconfig, "doctor", "--config", tmp_path / "outage.yaml")
             assert "changed-uuid" in said.out
         assert {each.method for each in server.asked} == {"GET"}
         assert len(await liar.taints()) == len(await victim.taints()) == 1
-    finally:
-        await liar.remove()
-        await victim.remove()
 
 
 async def test_from_a_persons_word_to_the_end(api_bed: Bed, rights: Path, tmp_path: Path) -> None:
     """A person declares, lists and inspects; the output shows the controller's actions."""
-    kubelet, others = Kubelet(api_bed, "declared"), Kubelet(api_bed, "neighbour")
-    await kubelet.register()
-    await others.register()
-    # No renewal is missed in this time.
-    await api_bed.api.patch(others.lease_path, {"spec": {"leaseDurationSeconds": 3600}})
-    made = await api_bed.api.post(PODS, pod("stays", "declared"))
-    renewed = {"leaseDurationSeconds": 4, "renewTime": rfc3339_now().replace("Z", ".000000Z")}
-    await api_bed.api.patch(kubelet.lease_path, {"spec": renewed})
 
     async def ask(*arguments: str) -> Ran:
         # As administrator: other tests prove the minimal rights.
-        words: tuple[str | Path, ...] = ("outage", *arguments, "--kubeconfig", api_bed.kubeconfig)
-        return await trio.to_thread.run_sync(partial(ebbtide, *words))
+        return await outage(api_bed.kubeconfig, *arguments, "--namespace", ACCOUNT)
 
-    try:
+    async with nodes(api_bed, "declared", "neighbour") as (kubelet, _):
+        made = await api_bed.api.post(PODS, pod("stays", "declared"))
+        renewed = {"leaseDurationSeconds": 4, "renewTime": rfc3339_now().replace("Z", ".000000Z")}
+        await api_bed.api.patch(kubelet.lease_path, {"spec": renewed})
         async with replica(rights, tmp_path, "one"):
             await kubelet.unheard()
-            said = await ask("declare", "declared", "--off", "--by", "ann", "--reason", "no power", "--yes")
+            given = ("--off", "--by", "ann", "--reason", "no power", "--yes")
+            said = await outage(api_bed.kubeconfig, "declare", "declared", *given)
             assert said.code == 0, said.err
             print(said.err, said.out, sep="")
             await tainted(kubelet, 2)
@@ -261,7 +229,7 @@ async def test_from_a_persons_word_to_the_end(api_bed: Bed, rights: Path, tmp_pa
                 )
             await api_bed.api.delete(f"{PODS}/stays?gracePeriodSeconds=0")
             with trio.fail_after(20):
-                while "recovering" not in (listed := await ask("ls", "--namespace", ACCOUNT)).out:
+                while "recovering" not in (listed := await ask("ls")).out:
                     assert listed.code == 0, listed.err
                     if " out " in listed.out:
                         break
@@ -270,21 +238,18 @@ async def test_from_a_persons_word_to_the_end(api_bed: Bed, rights: Path, tmp_pa
             assert (leader[0], leader[1][:4]) == ("leader", "one_")
             assert row[0] == "declared"
             assert "declared ann" in listed.out
-            looked = await ask("status", "declared", "--namespace", ACCOUNT)
+            looked = await ask("status", "declared")
             print(looked.out, looked.err, sep="")
             told = dict(line.split(maxsplit=1) for line in looked.out.splitlines() if line)
             assert "out-of-service taint: ours" in told["now"]
             assert told["proved"].split()[:3] == ["by", "declared", "ann,"]
             assert "stands" in told["taint"]
-            explained = await ask("explain", "declared", "--namespace", ACCOUNT)
+            explained = await ask("explain", "declared")
             print(explained.out)
             assert explained.out.startswith("cause  declared is out of service, and nothing of it hangs")
             await kubelet.report(boot="boot-2")
             await tainted(kubelet, 1)
             with trio.fail_after(20):
-                while "no outage is open" not in (await ask("ls", "--namespace", ACCOUNT)).err:
+                while "no outage is open" not in (await ask("ls")).err:
                     pass
-            assert "recovered" in (await ask("ls", "--all", "--namespace", ACCOUNT)).out
-    finally:
-        await kubelet.remove()
-        await others.remove()
+            assert "recovered" in (await ask("ls", "--all")).out

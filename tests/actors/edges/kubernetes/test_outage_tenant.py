@@ -7,8 +7,8 @@ import os
 import signal
 import sys
 from base64 import b64encode
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import trio
 
 from ebbtide.actors.edges.kubernetes.config_maps import PREFIX
 from ebbtide.events.segment import segment_file_name
-from tests.actors.edges.kubernetes.outage_rig import Kubelet
+from tests.actors.edges.kubernetes.outage_rig import nodes
 from tests.actors.edges.kubernetes.test_outage_program import (
     ACCOUNT,
     JOURNALS,
@@ -28,7 +28,7 @@ from tests.actors.edges.kubernetes.test_outage_program import (
     tainted,
 )
 from tests.node.bed import Bed
-from tests.node.client import Object, Refused
+from tests.node.client import Api, Object, Refused
 from tests.node.pods import PODS, pod
 from tests.waiting import until
 
@@ -36,6 +36,7 @@ __all__ = ["rights"]
 
 pytestmark = [pytest.mark.node]
 
+ATTACHMENTS = "/apis/storage.k8s.io/v1/volumeattachments"
 MEMORY_MIB_MAX = 256
 MEASURED = """
 import atexit, sys
@@ -121,6 +122,35 @@ def _deep() -> Iterator[None]:
     sys.setrecursionlimit(before)
 
 
+def attached(number: int) -> Object:
+    source = {"persistentVolumeName": f"v{number}"}
+    spec = {"attacher": "a.b", "nodeName": "crowded", "source": source}
+    return {"metadata": {"name": f"crowd-{number}"}, "spec": spec}
+
+
+def piece_of(uid: str, number: int, offset: int, data: bytes = b"x") -> Object:
+    words = {"offset": str(offset), "first": str(number), "writer": "evil"}
+    meta = {
+        "name": f"{PREFIX}-{uid}-{number:010d}",
+        "labels": {"ebbtide.dev/node-uid": uid, "ebbtide.dev/at-rest": "true"},
+        "annotations": {f"ebbtide.dev/{word}": text for word, text in words.items()},
+    }
+    return {"metadata": meta, "binaryData": {segment_file_name(1, bytes(16)): b64encode(data).decode()}}
+
+
+@asynccontextmanager
+async def emptied(api: Api) -> AsyncIterator[None]:
+    try:
+        yield
+    finally:
+        with trio.CancelScope(shield=True):
+            for each in (await api.get(f"{PODS}?limit=500"))["items"]:
+                if "finalizers" in each["metadata"]:
+                    await api.patch(f"{PODS}/{each['metadata']['name']}", {"metadata": {"finalizers": None}})
+            await api.delete(f"{PODS}?gracePeriodSeconds=0")
+            await api.delete(ATTACHMENTS)
+
+
 @pytest.mark.usefixtures("_deep")
 async def test_a_tenant_takes_no_memory_and_spoils_no_record(
     api_bed: Bed, rights: Path, tmp_path: Path
@@ -128,41 +158,14 @@ async def test_a_tenant_takes_no_memory_and_spoils_no_record(
     """Pods of 1.2 MB and a crowd of pods on the dead node, attachments, and forged pieces of its journal: the
     controller stays below 256 MiB, taints and untaints, and its journal reads as a whole.
     """
-    api, attachments = api_bed.api, "/apis/storage.k8s.io/v1/volumeattachments"
-    kubelet, others = Kubelet(api_bed, "crowded"), Kubelet(api_bed, "neighbour")
-    await kubelet.register()
-    await others.register()
-    # No renewal is missed in this time.
-    for each in (kubelet, others):
-        await api.patch(each.lease_path, {"spec": {"leaseDurationSeconds": 3600}})
-    attached = [
-        {
-            "metadata": {"name": f"crowd-{number}"},
-            "spec": {
-                "attacher": "a.b",
-                "nodeName": "crowded",
-                "source": {"persistentVolumeName": f"v{number}"},
-            },
-        }
-        for number in range(1000)
-    ]
-
-    def piece(number: int, offset: int, data: bytes = b"x") -> Object:
-        words = {"offset": str(offset), "first": str(number), "writer": "evil"}
-        return {
-            "metadata": {
-                "name": f"{PREFIX}-{kubelet.uid}-{number:010d}",
-                "labels": {"ebbtide.dev/node-uid": kubelet.uid, "ebbtide.dev/at-rest": "true"},
-                "annotations": {f"ebbtide.dev/{word}": text for word, text in words.items()},
-            },
-            "binaryData": {segment_file_name(1, bytes(16)): b64encode(data).decode()},
-        }
-
-    try:
+    api = api_bed.api
+    async with emptied(api), nodes(api_bed, "crowded", "neighbour") as (kubelet, _):
+        await api.patch(kubelet.lease_path, {"spec": {"leaseDurationSeconds": 3600}})
+        piece = partial(piece_of, kubelet.uid)
         await each_of(partial(api.post, PODS), bombs(), 2)
         await api.patch(kubelet.path, nested({"metadata": {}}))
         await each_of(partial(api.post, PODS), crowd())
-        await each_of(partial(api.post, attachments), attached)
+        await each_of(partial(api.post, ATTACHMENTS), map(attached, range(1000)))
         # Before the controller's own, and 16 MiB apart.
         await each_of(
             partial(api.post, JOURNALS), (piece(number, number * 16 * 1024 * 1024) for number in range(1, 61))
@@ -174,10 +177,9 @@ async def test_a_tenant_takes_no_memory_and_spoils_no_record(
             print(f"tainted: {peak_mib(leader.pid)} MiB")
             there = [each["metadata"]["name"] for each in (await api.get(JOURNALS))["items"]]
             newest = max(int(name.rpartition("-")[2]) for name in there)
-            large = (piece(newest + at, 0, bytes(700_000)) for at in range(1, 41))
-            for each in large:
+            for at in range(1, 41):
                 with suppress(Refused):  # the leader has this number
-                    await api.post(JOURNALS, each)
+                    await api.post(JOURNALS, piece(newest + at, 0, bytes(700_000)))
             print(f"with forged pieces: {peak_mib(leader.pid)} MiB")
             # A flood of new pods, which name an owner of the lost ones.
             for number in range(300):
@@ -201,12 +203,3 @@ async def test_a_tenant_takes_no_memory_and_spoils_no_record(
             peak = int(read.stderr.rpartition(b"VmHWM:")[2].split()[0]) // 1024
             print(f"peak memory of {' '.join(words[:2])}: {peak} MiB")
             assert peak <= MEMORY_MIB_MAX
-    finally:
-        with trio.CancelScope(shield=True):
-            for each in (await api.get(f"{PODS}?limit=500"))["items"]:
-                if "finalizers" in each["metadata"]:
-                    await api.patch(f"{PODS}/{each['metadata']['name']}", {"metadata": {"finalizers": None}})
-            await api.delete(f"{PODS}?gracePeriodSeconds=0")
-            await api.delete(attachments)
-            await kubelet.remove()
-            await others.remove()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -67,6 +68,8 @@ def seen_attachment(made: Object) -> AttachmentView:
 
 # --- what is kept of a pod ------------------------------------------------------------------------
 
+FOR_A_WHILE = tolerating(effect="NoExecute", tolerationSeconds=300)
+
 
 @pytest.mark.parametrize(
     ("spec", "effects"),
@@ -75,7 +78,7 @@ def seen_attachment(made: Object) -> AttachmentView:
         (tolerating(), ("NoExecute", "NoSchedule")),
         (tolerating(effect=""), ("NoExecute", "NoSchedule")),
         (tolerating(effect="NoExecute"), ("NoExecute",)),
-        (tolerating(effect="NoExecute", tolerationSeconds=300), ()),
+        (FOR_A_WHILE, ()),
         (tolerating(key="", effect="NoSchedule"), ("NoSchedule",)),
         ({"tolerations": [{"operator": "Exists"}]}, ("NoExecute", "NoSchedule")),
         (tolerating(key="node.kubernetes.io/unreachable"), ()),
@@ -83,15 +86,7 @@ def seen_attachment(made: Object) -> AttachmentView:
         (tolerating(operator="", value="nodeshutdown"), ("NoExecute", "NoSchedule")),
         (tolerating(operator="Equal", value="another"), ()),
         # The first that matches counts.
-        (
-            {
-                "tolerations": [
-                    *tolerating(effect="NoExecute", tolerationSeconds=9)["tolerations"],
-                    {"operator": "Exists"},
-                ]
-            },
-            ("NoSchedule",),
-        ),
+        ({"tolerations": [*FOR_A_WHILE["tolerations"], {"operator": "Exists"}]}, ("NoSchedule",)),
     ],
 )
 def test_which_effects_a_pod_tolerates(spec: Object, effects: tuple[str, ...]) -> None:
@@ -106,10 +101,7 @@ def test_which_effects_a_pod_tolerates(spec: Object, effects: tuple[str, ...]) -
         ({"owner": "StatefulSet/db"}, {"owner": "StatefulSet/db", "same_name": True}),
         ({"owner": "DaemonSet/log"}, {"daemon": True}),
         ({"meta": {"annotations": {"kubernetes.io/config.mirror": "x"}}}, {"daemon": True}),
-        (
-            {"meta": {**DELETED, "finalizers": ["example.test/a"]}},
-            {"terminating": True, "finalizers": ("example.test/a",)},
-        ),
+        ({"meta": {**DELETED, "finalizers": ["a/b"]}}, {"terminating": True, "finalizers": ("a/b",)}),
         ({"status": {"phase": "Succeeded"}}, {"over": True, "ended": True, "ready": True}),
         ({"status": {"phase": "Failed"}}, {"over": True, "ended": True, "ready": False}),
         # Its owner deletes it to reuse the name.
@@ -165,38 +157,25 @@ def test_why_a_pod_is_not_ready(status: Object, words: str) -> None:
 # --- what is kept of an attachment ----------------------------------------------------------------
 
 
+REFUSES = "its driver refuses"
+
+
+def refused(**error: Any) -> Object:
+    return attachment("a", **DELETED, error=error)
+
+
 @pytest.mark.parametrize(
     ("made", "error", "unheard"),
     [
         (attachment("a"), "", False),
         (attachment("a", **DELETED), "", True),
-        (
-            attachment("a", **DELETED, error={"message": "rpc error: code = Internal desc = secret"}),
-            "its driver refuses: INTERNAL",
-            False,
-        ),
-        (
-            attachment("a", **DELETED, error={"message": "rpc error: code = Secret"}),
-            "its driver refuses",
-            False,
-        ),
-        (attachment("a", **DELETED, error={"message": "secret"}), "its driver refuses", False),
-        (attachment("a", **DELETED, error={}), "its driver refuses", False),
-        (
-            attachment("a", **DELETED, error={"message": "secret", "errorCode": 4}),
-            "its driver refuses: DEADLINE_EXCEEDED",
-            False,
-        ),
-        (
-            attachment("a", **DELETED, error={"message": "secret", "errorCode": 99}),
-            "its driver refuses",
-            False,
-        ),
-        (
-            attachment("a", **DELETED, finalizers=["example.test/hold"]),
-            "finalizers: example.test/hold",
-            False,
-        ),
+        (refused(message="rpc error: code = Internal desc = secret"), f"{REFUSES}: INTERNAL", False),
+        (refused(message="rpc error: code = Secret"), REFUSES, False),
+        (refused(message="secret"), REFUSES, False),
+        (refused(), REFUSES, False),
+        (refused(message="secret", errorCode=4), f"{REFUSES}: DEADLINE_EXCEEDED", False),
+        (refused(message="secret", errorCode=99), REFUSES, False),
+        (attachment("a", **DELETED, finalizers=["a/hold"]), "finalizers: a/hold", False),
     ],
 )
 def test_what_an_attachment_waits_for(made: Object, error: str, *, unheard: bool) -> None:
@@ -244,6 +223,11 @@ class Hand:
         assert await self.do_list() == Ending()
         return await self.said()
 
+    async def list_work(self) -> outage_events.WorkListed:
+        (listed,) = await self.list()
+        assert isinstance(listed, outage_events.WorkListed)
+        return listed
+
     async def said(self, seconds: float = 1.0) -> list[Fact]:
         """New facts since the last call, after all events arrived."""
         await trio.sleep(seconds)
@@ -264,6 +248,9 @@ async def working(server: Server, **fields: Any) -> AsyncIterator[Hand]:
 
 def lost(name: str, **fields: Any) -> outage_events.LostPod:
     return outage_events.LostPod(uid=f"uid-{name}", namespace="default", name=name, **fields)
+
+
+listed_work = partial(outage_events.WorkListed, key="k")
 
 
 def db(name: str = "db-0", node: str = "worker", **fields: Any) -> Object:
@@ -314,19 +301,11 @@ async def test_the_list(autojump_clock: MockClock) -> None:
     server.attach(attachment("va"))
     server.attach(attachment("va-2", "other"))
     async with working(server) as hand:
-        assert await hand.list() == [
-            outage_events.WorkListed(
-                key="k",
-                pods=(
-                    lost("bare", tolerates=True),
-                    lost("db-0", **OF_DB),
-                    lost("web-a", **OF_WEB),
-                    lost("log", owner_uid="DaemonSet/log", owner="DaemonSet/log", daemon=True),
-                ),
-                attachments=(VA,),
-                elsewhere=("uid-web-b", "uid-web-c"),
-            )
-        ]
+        log = lost("log", owner_uid="DaemonSet/log", owner="DaemonSet/log", daemon=True)
+        pods = (lost("bare", tolerates=True), lost("db-0", **OF_DB), lost("web-a", **OF_WEB), log)
+        assert await hand.list_work() == listed_work(
+            pods=pods, attachments=(VA,), elsewhere=("uid-web-b", "uid-web-c")
+        )
 
 
 class Owners(Server):
@@ -349,6 +328,10 @@ def owned(kind: str, uid: str, status: Object | None = None, **spec: Any) -> Obj
     return {"kind": kind, "metadata": {"uid": uid}, "spec": spec, "status": status or {}}
 
 
+def owner_read(uid: str, wants: int, ready: int) -> outage_events.OwnerRead:
+    return outage_events.OwnerRead(namespace="default", owner_uid=uid, wants=wants, ready=ready)
+
+
 async def test_owners_of_pods_that_are_gone(autojump_clock: MockClock) -> None:
     """Each minute, and reported when it changes; five of them at most. Only of kinds that are known."""
     server = Owners()
@@ -366,22 +349,18 @@ async def test_owners_of_pods_that_are_gone(autojump_clock: MockClock) -> None:
         for kind in kinds:
             server.remove(PODS_PATH, f"uid-{kind.lower()}-0")
         await hand.said()
-        assert await hand.said(2.5 * OWNERS_SECONDS) == [
-            outage_events.OwnerRead(namespace="default", owner_uid="StatefulSet/x", wants=2, ready=0)
-        ]
+        assert await hand.said(2.5 * OWNERS_SECONDS) == [owner_read("StatefulSet/x", 2, 0)]
         assert sorted(set(server.asked)) == sorted([db_path, job_path])
         server.owners[db_path] = owned("StatefulSet", "StatefulSet/x", {"readyReplicas": 1}, replicas=0)
         failed = {"conditions": [{"type": "Failed", "status": "True"}]}
         server.owners[job_path] = owned("Job", "Job/x", failed, parallelism=3)
         assert await hand.said(OWNERS_SECONDS) == [
-            outage_events.OwnerRead(namespace="default", owner_uid="Job/x", wants=0, ready=0),
-            outage_events.OwnerRead(namespace="default", owner_uid="StatefulSet/x", wants=0, ready=1),
+            owner_read("Job/x", 0, 0),
+            owner_read("StatefulSet/x", 0, 1),
         ]
         # Another one of its name: the owner is gone.
         server.owners[db_path] = owned("StatefulSet", "another", replicas=2)
-        assert await hand.said(OWNERS_SECONDS) == [
-            outage_events.OwnerRead(namespace="default", owner_uid="StatefulSet/x", wants=0, ready=0)
-        ]
+        assert await hand.said(OWNERS_SECONDS) == [owner_read("StatefulSet/x", 0, 0)]
 
 
 async def test_what_follows(autojump_clock: MockClock) -> None:
@@ -457,23 +436,22 @@ async def test_until_the_outage_is_over(autojump_clock: MockClock) -> None:
         server.reachable = True
         await trio.sleep(60)
         assert [each.result for each in ended] == ["cancelled"]
-        assert await hand.list() == [
-            outage_events.WorkListed(
-                key="k",
-                pods=(lost("web-a", **OF_WEB),),
-                attachments=(msgspec.structs.replace(VA, deleting=True),),
-            )
-        ]
+        going = msgspec.structs.replace(VA, deleting=True)
+        assert await hand.list_work() == listed_work(pods=(lost("web-a", **OF_WEB),), attachments=(going,))
 
 
 # --- what others may send ---------------------------------------------------------------------------
+
+
+def claiming(claim: str) -> Object:
+    return {"name": "v", "persistentVolumeClaim": {"claimName": claim}}
 
 
 def test_what_is_kept_of_a_tenants_pod() -> None:
     """A few hundred bytes of 1.5 MB: a few finalizers and their number, no name that cannot exist."""
     long = 64 * 1024 * "x"
     names = [f"claim-{number}" for number in range(5000)]
-    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": each}} for each in (long, *names)]
+    volumes = [claiming(each) for each in (long, *names)]
     finalizers = [f"example.test/{number}" for number in range(60_000)]
     owners = [{"kind": long, "name": long, "uid": long, "controller": True}]
     tolerations = [{"key": long, "operator": "Exists"}] * 5000
@@ -483,9 +461,7 @@ def test_what_is_kept_of_a_tenants_pod() -> None:
     assert found.claims == tuple(f"default/{each}" for each in names[:CLAIMS_MAX])
     assert (found.owner, found.owner_uid, found.tolerates) == ("", "", ())
     assert len(msgspec.msgpack.encode(found)) < 2500
-    longest = [
-        {"name": "v", "persistentVolumeClaim": {"claimName": f"{number:0>253}"}} for number in range(64)
-    ]
+    longest = [claiming(f"{number:0>253}") for number in range(64)]
     assert len(seen(pod("a", "worker", spec={"volumes": longest})).claims) == 8
     # Two bytes a character, which a reader of the record would count as two values.
     assert seen(pod("a", "worker", owner=f"ReplicaSet/{100 * 'é'}")).owner == ""
@@ -503,13 +479,11 @@ async def test_a_crowd_on_a_dead_node(autojump_clock: MockClock) -> None:
         server.attach(attachment(f"a-{number:04d}"))
     for number in range(40):
         server.pod(web(f"web-{number}", "worker", status=running))
-    claimed = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]}
-    server.pod(db(status=running, spec=claimed))
+    server.pod(db(status=running, spec={"volumes": [claiming("data")]}))
     server.put(VOLUMES_PATH, volume("pv-z", "data"))
     server.attach(attachment("z"))
     async with working(server) as hand:
-        (listed,) = await hand.list()
-        assert isinstance(listed, outage_events.WorkListed)
+        listed = await hand.list_work()
         there = {each.uid for each in listed.pods}
         assert {"uid-db-0", *(f"uid-web-{number}" for number in range(40))} < there
         assert "z" in {each.name for each in listed.attachments}
@@ -611,13 +585,8 @@ async def test_an_owner_with_too_many_pods(autojump_clock: MockClock) -> None:
     server.pod(web("web-a", "worker"))
     server.pod(web("web-b", "other"))
     async with working(server) as hand:
-        assert await hand.list() == [
-            outage_events.WorkListed(
-                key="k",
-                pods=(lost("api", owner="ReplicaSet/api", **APPS), lost("web-a", **OF_WEB)),
-                elsewhere=("uid-web-b",),
-            )
-        ]
+        pods = (lost("api", owner="ReplicaSet/api", **APPS), lost("web-a", **OF_WEB))
+        assert await hand.list_work() == listed_work(pods=pods, elsewhere=("uid-web-b",))
 
 
 # --- whatever happens -----------------------------------------------------------------------------
@@ -733,27 +702,19 @@ async def test_the_list_and_its_changes_come_to_what_is_there(seed: int, autojum
                 pods, attachments = world.now()
                 assert set(told.lost) == listed & set(pods)
                 for uid, each in told.lost.items():
-                    assert (each.terminating, each.finalizers) == (
-                        pods[uid].terminating,
-                        pods[uid].finalizers,
-                    )
-                assert set(told.attachments) == {
-                    each.name for each in attachments.values() if each.uid in attached
-                }
-                came = {
-                    uid: each for uid, each in pods.items() if each.owner_uid in owners and uid not in before
-                }
-                assert {uid: (each.node, each.ready) for uid, each in told.new.items() if uid in pods} == {
-                    uid: (each.node, each.ready) for uid, each in came.items()
-                }
+                    now = pods[uid]
+                    assert (each.terminating, each.finalizers) == (now.terminating, now.finalizers)
+                names = {each.name for each in attachments.values() if each.uid in attached}
+                assert set(told.attachments) == names
+                came = [each for each in pods.values() if each.owner_uid in owners and each.uid not in before]
+                told_of = {uid: (each.node, each.ready) for uid, each in told.new.items() if uid in pods}
+                assert told_of == {each.uid: (each.node, each.ready) for each in came}
                 assert not any(each.ready for uid, each in told.new.items() if uid not in pods)
                 assert hand.view.pods.kept == pods
                 assert hand.view.attachments.kept == attachments
                 for node in NODES[1:]:
-                    assert {each.uid for each in hand.view.pods_of(node)} == {
-                        uid for uid, each in pods.items() if node and each.node == node
-                    }
+                    there = {uid for uid, each in pods.items() if node and each.node == node}
+                    assert {each.uid for each in hand.view.pods_of(node)} == there
                 for owner in OWNERS[1:]:
-                    assert {each.uid for each in hand.view.siblings(f"default/{owner}")} == {
-                        uid for uid, each in pods.items() if each.owner_uid == owner
-                    }
+                    theirs = {uid for uid, each in pods.items() if each.owner_uid == owner}
+                    assert {each.uid for each in hand.view.siblings(f"default/{owner}")} == theirs

@@ -19,7 +19,7 @@ from tests.beds.bmc import PASSWORD, IpmiEmulator, Power, ipmi_emulator
 from tests.beds.skipping import or_skip
 from tests.waiting import until
 
-OURS, ANOTHER = "4c4c4544-0042-3510-8052-b4c04f4a3132", "99999999-9999-4999-8999-999999999999"
+OURS = "4c4c4544-0042-3510-8052-b4c04f4a3132"
 MACHINE = Machine("node-1", "uid-1", "boot-1", OURS, "")
 OFF, ON = Said("off", "systemUUID", OURS), Said("on", "systemUUID", OURS)
 #: Its bytes as SMBIOS has them.
