@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from typing import TypeVar
 
 from ebbtide.events.catalog import Source, StoredFile
@@ -19,9 +18,9 @@ from ebbtide.events.units import size_text
 WORKER_BYTES_MAX, READER_BYTES_MAX = 80 << 20, 128 << 20
 #: The rest of the 256 is for a piece, and for answers on their way.
 PROCESS_BYTES_MAX, ORDINARY_BYTES = 192 << 20, 16 << 20
-ITEMS_A_LOOK = 4096
-#: In /proc/self/statm: what RLIMIT_DATA limits.
-DATA_FIELD = 5
+#: For a page, which then has its record's texts several times.
+PAGE_READER_BYTES_MAX = 64 << 20
+ITEMS_A_LOOK = 16
 T = TypeVar("T")
 
 
@@ -29,9 +28,9 @@ def too_large_text(bytes_max: int) -> str:
     return f"reading it takes more than {size_text(bytes_max)} of memory, which no node's journal does"
 
 
-def _resident_bytes(field: int = 1) -> int:
+def _resident_bytes() -> int:
     with open("/proc/self/statm", "rb") as file:
-        return int(file.read().split()[field]) * resource.getpagesize()
+        return int(file.read().split()[1]) * resource.getpagesize()
 
 
 class MemoryWatch:
@@ -53,23 +52,6 @@ class MemoryWatch:
             if count % ITEMS_A_LOOK == 0:
                 self.look()
             yield item
-
-
-@contextmanager
-def limited(reading: str) -> Iterator[None]:
-    """For pure Python, as a library may end without an error: a page has its record's texts several times.
-    Raises MemoryError.
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    room = max(PROCESS_BYTES_MAX - _resident_bytes(), ORDINARY_BYTES)
-    most = _resident_bytes(DATA_FIELD) + room
-    resource.setrlimit(resource.RLIMIT_DATA, (most if hard < 0 else min(most, hard), hard))
-    try:
-        yield
-    except MemoryError:
-        raise MemoryError(f"{reading}: {too_large_text(READER_BYTES_MAX)}") from None
-    finally:
-        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
 class WatchedSource:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from html import escape
+from typing import TypeVar
 
 from ebbtide.events.record.format import visible
 from ebbtide.events.record.shutdown_record import SIGNS
-from ebbtide.events.units import span
+from ebbtide.events.units import size_text, span
 
 #: Elements without an end tag.
 VOID_ELEMENTS = ("col", "br", "wbr")
@@ -20,6 +21,24 @@ ROWS_MAX = 30
 
 #: So short a cell stays on one line.
 SHORT_MAX = 14
+
+
+#: Of a page, or a part of it: a browser shows no more, and several copies are in memory while it is made.
+PAGE_BYTES_MAX = 16 << 20
+TextT = TypeVar("TextT", str, bytes)
+
+
+class PageTooLarge(Exception):
+    def __init__(self) -> None:
+        super().__init__(f"its page has more than {size_text(PAGE_BYTES_MAX)}, which no node's journal needs")
+
+
+def fitting(text: TextT) -> TextT:
+    """Raises PageTooLarge."""
+    # A wide character makes all of its text wide.
+    if len(text) * (1 if text.isascii() else 4) > PAGE_BYTES_MAX:
+        raise PageTooLarge
+    return text
 
 
 class Markup(str):
@@ -43,7 +62,7 @@ def tag(name: str, *children: object, **attributes: object) -> Markup:
     # A void element with an end tag is a parse error: a browser makes ``</br>`` a second one.
     if name in VOID_ELEMENTS:
         return Markup(f"<{opened}>")
-    return Markup(f"<{opened}>{''.join(map(escaped, children))}</{name}>")
+    return Markup(fitting(f"<{opened}>{''.join(map(escaped, children))}</{name}>"))
 
 
 def join(*parts: Markup) -> Markup:

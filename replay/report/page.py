@@ -34,11 +34,14 @@ from ebbtide.events.units import span, span_s
 from ebbtide.replay.advise import curve_text, wave_curves
 from ebbtide.replay.report.markup import (
     NS_PER_US,
+    PAGE_BYTES_MAX,
     Markup,
+    PageTooLarge,
     at,
     counted,
     escaped,
     figures,
+    fitting,
     frame,
     grouped,
     join,
@@ -121,11 +124,13 @@ def filled(skeleton: str, slots: Mapping[str, str]) -> str:
     for part in parts[1:]:
         name, _, rest = part.partition("}}")
         made += (slots[name], rest)
-    return "".join(made)
+    if sum(map(len, made)) > PAGE_BYTES_MAX:
+        raise PageTooLarge
+    return fitting("".join(made))
 
 
 def as_script(data: dict[str, Any]) -> str:
-    made = msgspec.json.encode(data).decode()
+    made = fitting(msgspec.json.encode(data)).decode()
     for sign, escape in SCRIPT_ESCAPES.items():
         made = made.replace(sign, escape)
     return made

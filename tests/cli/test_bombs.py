@@ -58,10 +58,9 @@ def bounded(found: Measured, place: Path) -> Measured:
 
 @pytest.mark.parametrize("pack", [*map(of_proof, BOMBS)], indirect=True)
 def test_a_pack_of_a_megabyte(pack: Path) -> None:
-    """An outage's page has more than its other readers."""
-    page = ("report", "last", "-o", pack.with_suffix(".html"))
-    words = page if pack.stem in OUTAGE_BOMBS else ("blame", "last")
-    bounded(measured("replay", *words, "--journal", pack), pack)
+    """A page takes more than the other readers."""
+    for words in (("report", "last", "-o", pack.with_suffix(".html")), ("blame", "last")):
+        bounded(measured("replay", *words, "--journal", pack), pack)
 
 
 @pytest.mark.parametrize("pack", ["autopsy_lines", "a_wide_checkpoint"], indirect=True)

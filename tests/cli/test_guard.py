@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import resource
 import signal
 import subprocess
 import sys
 from pathlib import Path
 from subprocess import PIPE
 
-import click
 import pytest
 import trio
 
-from ebbtide import memory
-from ebbtide.cli.common.guard import CORRUPT, guarded
 from ebbtide.events import bounds
 from tests.cli.bed import Node, write
 from tests.commands import Ran, Run, ebbtide
@@ -179,17 +175,3 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
         shown.stdout.close()
         assert shown.stderr.read() == b""
         assert shown.wait() == -signal.SIGPIPE
-
-
-def test_a_page_that_takes_too_much_memory(capsys: pytest.CaptureFixture[str]) -> None:
-    """The limit ends with the page."""
-    before = resource.getrlimit(resource.RLIMIT_DATA)
-
-    @click.command()
-    def greedy() -> None:
-        with memory.limited("one.ebpack"):
-            bytes(memory.PROCESS_BYTES_MAX)
-
-    assert guarded([], greedy) == CORRUPT
-    assert "one.ebpack: reading it takes more than" in capsys.readouterr().err
-    assert resource.getrlimit(resource.RLIMIT_DATA) == before
