@@ -16,6 +16,7 @@ from ebbtide.config.loading import MISTAKES_MAX
 from ebbtide.config.schema import NodeSection
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.values import Period, Settings
+from tests.corpus_files import corpus, read_or_refused
 
 OWN = "apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\n"
 KUBELET = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
@@ -486,3 +487,7 @@ def test_of_a_file_that_is_none_the_first_mistakes_are_told() -> None:
         parse([("a.yaml", (OWN + "\n" + "".join(f"no{each}: 1\n" for each in range(30))).encode())])
     assert len(refused.value.mistakes) == MISTAKES_MAX + 1
     assert refused.value.mistakes[-1] == "and 10 more"
+
+
+def test_each_file_of_the_corpus_is_loaded_or_refused_in_one_line() -> None:
+    read_or_refused(corpus("config"), lambda path: load([path]), ConfigError, MISTAKES_MAX)

@@ -143,23 +143,20 @@ def answered(taints: list[Object], patch: Answer) -> Scripted:
     return Scripted(behave)
 
 
-@pytest.mark.parametrize("code, may", [(200, True), (403, False), (422, False), (404, None), (500, None)])
-async def test_what_the_dry_run_says(code: int, may: bool | None) -> None:
-    """A refusal by NodeRestriction or by our policy is a no; a failure is no proof."""
+@pytest.mark.parametrize(
+    "code, may, confined",
+    [(200, True, False), (403, False, None), (422, False, True), (404, None, None), (500, None, None)],
+)
+async def test_what_the_dry_run_says(code: int, may: bool | None, confined: bool | None) -> None:
+    """NodeRestriction's refusal or our policy's is a no. A failure proves nothing, and a role without the
+    right hides the policy.
+    """
     server = answered([THEIRS, OURS], Answer(code, b"{}"))
     api, _ = await node_looks.examine_api_server(server, ApiServerState(), "node-1")
-    assert api.taint is may
+    assert (api.taint, api.confined) == (may, confined)
     patches = {each.path: each.body for each in server.asked if each.method == "PATCH"}
     assert patches[f"{NODE}?dryRun=All"] == {"spec": {"taints": [THEIRS, OURS]}}
     assert all("?dryRun=All" in path for path in patches)
-
-
-@pytest.mark.parametrize("code, confined", [(200, False), (422, True), (403, None), (404, None), (500, None)])
-async def test_whether_a_policy_is_in_force(code: int, confined: bool | None) -> None:
-    """A role without the right hides the policy."""
-    server = answered([], Answer(code, b"{}"))
-    api, _ = await node_looks.examine_api_server(server, ApiServerState(), "node-1")
-    assert api.confined is confined
 
 
 async def test_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -242,10 +242,6 @@ def test_each_ill_of_a_node(
         assert not words or words in f"{findings[0].message} {findings[0].cure}"
 
 
-def test_a_kubelet_that_shuts_down_beside_local_processes() -> None:
-    assert grades(WELL._replace(bus=LOCKED, node=None)) == [("warning", "kubelet-too")]
-
-
 @pytest.mark.parametrize("mode, level", [("cri", "critical"), ("auto", "warning")])
 def test_packages_that_are_missing(mode: str, level: str) -> None:
     """One finding with the command; dependent checks add none."""

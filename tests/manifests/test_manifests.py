@@ -20,6 +20,7 @@ from ebbtide.actors.policy.planning import PlanWarning
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.values import Container, Deletion, Hook
 from ebbtide.manifests import Manifest, ManifestError, load_local_pods, load_manifests, parse_manifests
+from tests.corpus_files import corpus, read_or_refused
 
 
 def pod(containers: list[Any] | None = None, metadata: Any = None, **spec: Any) -> dict[str, Any]:
@@ -728,3 +729,17 @@ def test_a_pod_that_is_being_deleted(
     for wrong in ("soon", "2026-01-01T00:00:06", "2026-13-01T00:00:06Z"):
         message = f"metadata.deletionTimestamp is '{wrong}': it must be a time such as 2026-01-31T12:00:00Z"
         assert message in error(pod(metadata={"deletionTimestamp": wrong}))
+
+
+def test_each_file_of_the_corpus_is_read_or_refused_in_one_line() -> None:
+    """For a plan a bad object is a note beside a good one; variables may grow: a plan runs no command."""
+    files = corpus("manifests")
+    read_or_refused(files, lambda path: parse_manifests(str(path), path.read_bytes()), ManifestError)
+    noted = {"bad-list-item.json", "bad-twins.yaml", "bad-uid-twins.yaml"}
+    rest = [path for path in files if path.name not in {*noted, "bad-env-bomb.yaml"}]
+    read_or_refused(rest, lambda path: load_manifests([path]), ManifestError)
+    for path in (path for path in files if path.name in noted):
+        notes: list[PlanWarning] = []
+        load_manifests([path], notes=notes)
+        assert notes
+        assert all(message.isprintable() for _, message in notes)
