@@ -228,10 +228,6 @@ class Rig:
         await self._until(gone, "the daemon to leave")
         return int(process.returncode)
 
-    async def inside(self, *argv: str) -> None:
-        """A command in the daemon's namespaces. Raises CalledProcessError."""
-        await trio.run_process([*self.enter, *argv])
-
     async def ebbtide(self, *words: str) -> str:
         """Run an operator's command; its output. Raises CalledProcessError."""
         argv = [*self.enter, *EBBTIDE, *words, "--runtime", str(self.runtime)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ import pytest
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
 from ebbtide.events.base import Event
-from ebbtide.events.values import Container, Pod, ProcessReport
+from ebbtide.events.values import ProcessReport
 from ebbtide.log import LineContext, SystemJournal, log_lines_of
 from tests.journals import began, steps
 
@@ -75,23 +74,13 @@ def said(*events: Event) -> list[str]:
     return [line for record in records for _, line in log_lines_of(lines, record)]
 
 
-def report(command: str = "sleep", connections: int = 0) -> ProcessReport:
-    return ProcessReport(
-        pid=7, parent_pid=1, command=command, state="sleeping", wait_channel="", connections=connections
-    )
-
-
-def autopsy(command: str = "sleep", connections: int = 0) -> f.AutopsyTaken:
-    return f.AutopsyTaken(uid="u", container="main", processes=(report(command, connections),))
-
-
-POD = Pod(uid="u", namespace="shop", name="web-0", containers=(Container(name="main"),))
+NOSY = ProcessReport(pid=7, parent_pid=1, command=NASTY, state="sleeping", wait_channel="", connections=0)
 
 
 @pytest.mark.parametrize(
     "event",
     [
-        autopsy(NASTY),
+        f.AutopsyTaken(uid="u", container="main", processes=(NOSY,)),
         f.ManifestRejected(path=NASTY, error=NASTY),
         f.EffectPanicked(key=NASTY, error=NASTY),
         f.StorageFailed(location=NASTY, error=NASTY),
@@ -110,38 +99,13 @@ def test_one_event_is_one_line_whatever_it_holds(event: Event) -> None:
 
 
 @pytest.mark.parametrize(
-    "key, words",
+    ("events", "text"),
     [
-        (
-            "ConfigReconciler/drop-in//0",
-            "the disk did not answer within 20 ms: changing the drop-in for logind started",
-        ),
-        (
-            "HookActor/stop:main/u/0",
-            "the disk did not answer within 20 ms: the stop signal for shop/web-0/main started",
-        ),
-        ("Other/new{thing}/x/0", "the disk did not answer within 20 ms: Other/new{thing}/x/0 started"),
+        ([began(lock_held=True)], "lock released"),
+        # An earlier process had one.
+        ([], "lock released"),
+        ([began(lock_held=False)], "no lock was held"),
     ],
 )
-def test_an_order_is_told_in_words(key: str, words: str) -> None:
-    """The order's text and pod replace its key; an unknown key stays."""
-    late = f.DurabilityLate(key=key, barrier="synced", waited_ns=20_000_000)
-    (line,) = said(f.PodAppeared(pod=POD), late)
-    assert line.startswith(words)
-
-
-def release(events: Sequence[Event]) -> str:
-    return said(*events, d.ReleaseLock(key="k"))[-1].partition(" s ")[2]
-
-
-def test_a_lock_that_was_never_held_is_not_called_released() -> None:
-    """Without a lock there is no release; a shutdown of an earlier process had one."""
-    assert release([began(lock_held=True)]) == "lock released"
-    assert release([]) == "lock released"
-    assert release([began(lock_held=False)]) == "no lock was held"
-
-
-def test_pods_that_outlive_the_budget_have_not_ended() -> None:
-    """Either all have ended, or some were given up."""
-    assert said(d.PodsEnded())[-1].endswith(" s all pods ended")
-    assert said(d.PodsEnded(unfinished=("u",)))[-1].endswith(" s not ended in time: u")
+def test_a_lock_that_was_never_held_is_not_called_released(events: list[Event], text: str) -> None:
+    assert said(*events, d.ReleaseLock(key="k"))[-1].endswith(f" s {text}")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import select
+
 import pytest
 import trio
 
@@ -108,3 +111,30 @@ async def test_a_plain_stop_leaves_the_pods(rig: Rig) -> None:
     assert await rig.bed.none_of_ours()
     assert rig.lives("web")
     assert rig.events(d.ShutdownBegan) == []
+
+
+@pytest.mark.parametrize("reader", ["gone", "stuck"])
+async def test_a_log_that_nobody_reads(rig: Rig, reader: str) -> None:
+    """A blocked system log loses lines, but no pod."""
+    theirs, ours = os.pipe()
+    if reader == "gone":
+        os.close(theirs)
+    else:
+        os.set_blocking(ours, False)
+        while os.write(ours, b"x" * 4096) == 4096 and not _full(ours):
+            pass
+        os.set_blocking(ours, True)
+    rig.pod("web", hook=0.2)
+    rig.launch(log=ours)
+    os.close(ours)
+    await rig.status("armed")
+    await rig.up("web")
+    await rig.bed.power_off()
+    await rig.bed.started()
+    assert [mark.what for mark in rig.trace("web")] == ["up", "hook", "hooked", "TERM", "gone"]
+    await rig.recorded(d.ReleaseLock)
+    assert len(rig.events(d.ShutdownBegan)) == 1
+
+
+def _full(pipe: int) -> bool:
+    return not select.select([], [pipe], [], 0)[1]
