@@ -4,17 +4,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from ebbtide.actors.policy.planning import Plan
-from ebbtide.cli.plan import plan_document, show_plan
-from ebbtide.config import parse as parse_config
-from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.values import Settings
-from ebbtide.manifests import Manifest, parse_manifests, plan_of
-from ebbtide.node import ShutdownNow
 from tests.commands import Run
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -139,84 +131,47 @@ def test_plan_says_what_it_could_not_know(run: Run, plain: Path, tmp_path: Path)
     assert codes("--pods", tmp_path / "pods", "--grant", "40s") == []
 
 
-# --- by the functions behind the verb --------------------------------------------------------------
-
-PAIR = (
-    b"apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\n"
-    b"shutdownGracePeriod: 30s\nshutdownGracePeriodCriticalPods: 10s\n"
-)
-SETTINGS = parse_config([("c", PAIR)]).settings
-
-
-def parsed(*pods: str) -> list[Manifest]:
-    text = "---\n".join(f"kind: Pod\n{pod}\n" for pod in pods)
-    return parse_manifests("p.yaml", text.encode())
+ETCD = """\
+kind: Pod
+metadata: {name: etcd}
+spec: {priorityClassName: system-node-critical, terminationGracePeriodSeconds: 9,
+  containers: [{name: c, image: i, lifecycle: {preStop: {sleep: {seconds: 9}}}}]}
+---
+{kind: Pod, metadata: {name: over}, spec: {containers: [{name: c, image: i}]}, status: {phase: Succeeded}}
+"""
 
 
-def web(grace: int = 20, extra: str = "", name: str = "web-0") -> str:
-    return (
-        f"metadata: {{name: {name}}}\n"
-        f"spec: {{priority: 0, terminationGracePeriodSeconds: {grace}, "
-        f"containers: [{{name: c, image: i}}]}}\n{extra}"
+@pytest.mark.parametrize(("gate", "codes"), [("true", ["sleep-fills-grace"]), ("false", [])])
+def test_what_only_manifests_or_only_the_configuration_say(
+    run: Run, plain: Path, tmp_path: Path, gate: str, codes: list[str]
+) -> None:
+    """The number of a class that every cluster has, and the sleep gate; ended pods stay out."""
+    plain.write_text(
+        f"{plain.read_text()}shutdownGracePeriodCriticalPods: 10s\n"
+        f"featureGates: {{PodLifecycleSleepAction: {gate}}}\n"
     )
+    (tmp_path / "etcd.yaml").write_text(ETCD)
+    words = ("--pods", tmp_path / "etcd.yaml", "--grant", "40s", "-o", "json")
+    document = json.loads(run("plan", "--config", plain, *words).out)
+    assert [each["code"] for each in document["warnings"]] == codes
+    assert [[each["name"] for each in wave["pods"]] for wave in document["waves"]] == [[], ["etcd"]]
 
 
-def made(pods: list[Manifest], grant: int | None = 40, settings: Settings = SETTINGS) -> Plan:
-    return plan_of(settings, pods, None if grant is None else grant * NS_PER_SECOND)
+def test_the_table_of_no_plan_and_of_no_grant(run: Run, config: Path, pods: Path, tmp_path: Path) -> None:
+    (tmp_path / "off.yaml").write_text(CONFIG.partition("shutdownGrace")[0])
+    off = run("plan", "--config", tmp_path / "off.yaml", "--pods", pods)
+    assert off.out.startswith("graceful shutdown is off\ndisabled: ")
+    assert "granted not known" in run("plan", "--config", config, "--pods", pods).out
 
 
-def printed(capsys: pytest.CaptureFixture[str], found: Plan, pods: list[Manifest]) -> str:
-    show_plan(ShutdownNow(found, [each.pod for each in pods]))
-    return capsys.readouterr().out
-
-
-def as_json(found: Plan, pods: list[Manifest]) -> Any:
-    return plan_document(ShutdownNow(found, [each.pod for each in pods]))
-
-
-def test_under_a_small_grant_the_numbers_are_what_pods_would_really_get() -> None:
-    """And every cut has its warning."""
-    pods = parsed(web(grace=120))
-    found = as_json(made(pods, grant=15), pods)
-    assert (found["overrideNeeded"], found["budgetSeconds"]) == (True, 15)
-    assert found["waves"][0]["periodSeconds"] == found["waves"][0]["pods"][0]["graceSeconds"] == 5
-    off = as_json(made(pods, settings=Settings()), pods)
-    assert (off["enabled"], off["waves"]) == (False, [])
-    unknown = as_json(made(pods, grant=None), pods)
-    assert (unknown["grantSeconds"], unknown["overrideNeeded"]) == (None, False)
-    codes = [each["code"] for each in found["warnings"]]
-    assert codes == ["grant-too-small", "wave-cut", "grace-cut"]
-
-
-def test_a_class_that_every_cluster_has_and_the_sleep_gate_reach_the_plan() -> None:
-    """Values that only a manifest, or only the configuration, has; ended pods stay out."""
-    pods = parsed(
-        "metadata: {name: etcd}\nspec: {priorityClassName: system-node-critical, "
-        "terminationGracePeriodSeconds: 9, "
-        "containers: [{name: c, image: i, lifecycle: {preStop: {sleep: {seconds: 9}}}}]}"
-    )
-    codes = [code for code, _ in made(pods).warnings]
-    assert codes == ["sleep-fills-grace"]
-    assert [len(wave.pods) for wave in made(pods).waves] == [0, 1]
-    gated = parse_config([("c", PAIR + b"featureGates: {PodLifecycleSleepAction: false}")]).settings
-    assert made(pods, settings=gated).warnings == ()
-    ended = parsed(web(extra="status: {phase: Succeeded}"))
-    assert [wave.pods for wave in made(ended).waves] == [(), ()]
-
-
-def test_the_table_of_no_plan_and_of_no_grant(capsys: pytest.CaptureFixture[str]) -> None:
-    pods = parsed(web())
-    off = printed(capsys, made(pods, settings=Settings()), pods)
-    assert off.startswith("graceful shutdown is off\ndisabled: ")
-    assert "granted not known" in printed(capsys, made(pods, grant=None), pods)
-
-
-def test_warnings_of_one_code_stand_together_and_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+def test_warnings_of_one_code_stand_together_and_are_counted(run: Run, config: Path, tmp_path: Path) -> None:
     """A hundred pods of one template are three lines and a number."""
-    pods = parsed(*(web(grace=120, name=f"web-{each}") for each in range(100)))
-    lines = printed(capsys, made(pods), pods).splitlines()
-    assert [line for line in lines if line.startswith("grace-cut")] == [
+    spec = "{priority: 0, terminationGracePeriodSeconds: 120, containers: [{name: c, image: i}]}"
+    pods = [f"{{kind: Pod, metadata: {{name: web-{each}}}, spec: {spec}}}\n" for each in range(100)]
+    (tmp_path / "pods.yaml").write_text("---\n".join(pods))
+    plan = ("plan", "--config", config, "--pods", tmp_path / "pods.yaml", "--grant", "40s")
+    assert [line for line in run(*plan).out.splitlines() if line.startswith("grace-cut")] == [
         *(f"grace-cut: web-{each} asks for 120 s and gets 20 s: wave 0 has 20 s" for each in range(3)),
         "grace-cut: and 97 more like these: see them all with -o json",
     ]
-    assert len(as_json(made(pods), pods)["warnings"]) == 100
+    assert len(json.loads(run(*plan, "-o", "json").out)["warnings"]) == 100

@@ -141,31 +141,25 @@ def test_each_alert_fires_when_it_should_and_only_then() -> None:
 
 
 class Night(NamedTuple):
-    """``cause``: of the first line; empty: a good night."""
+    """``alerts``: none for a good night."""
 
     faults: dict[str, Any]
-    cause: str
     alerts: tuple[str, ...]
 
 
 KILLED = ("EbbtideManyPodsKilled", "EbbtidePodsKilled", "EbbtideShutdownBad")
+UNKNOWN = ("EbbtidePodsUnknown", "EbbtideShutdownBad")
 #: In mode observe, with 59 pods.
 NIGHTS = {
-    "calm": Night({"kubelet_lock": True}, "", ()),
-    "the kubelet ends no pod": Night(
-        {"kubelet_lock": False}, "kubelet-not-armed", ("EbbtidePodsUnknown", "EbbtideShutdownBad")
-    ),
+    "calm": Night({"kubelet_lock": True}, ()),
+    "the kubelet ends no pod": Night({"kubelet_lock": False}, UNKNOWN),
     "the runtime refuses everything": Night(
-        {"mode": "cri", "runtime_refuses": "everything"},
-        "runtime",
-        ("EbbtidePodsFailed", "EbbtideShutdownBad"),
+        {"mode": "cri", "runtime_refuses": "everything"}, ("EbbtidePodsFailed", "EbbtideShutdownBad")
     ),
-    "the runtime refuses stop signals": Night({"mode": "cri", "runtime_refuses": "stops"}, "runtime", KILLED),
-    "too small a grant": Night({"mode": "cri", "grant_ns": 2 * NS_PER_SECOND}, "grant-too-small", KILLED),
+    "the runtime refuses stop signals": Night({"mode": "cri", "runtime_refuses": "stops"}, KILLED),
+    "too small a grant": Night({"mode": "cri", "grant_ns": 2 * NS_PER_SECOND}, KILLED),
     "a power cut": Night(
-        {"kubelet_lock": True, "power_cut_after_ns": NS_PER_SECOND},
-        "cut-short",
-        ("EbbtidePodsUnknown", "EbbtideShutdownBad", "EbbtideShutdownCutShort"),
+        {"kubelet_lock": True, "power_cut_after_ns": NS_PER_SECOND}, (*UNKNOWN, "EbbtideShutdownCutShort")
     ),
 }
 
@@ -187,12 +181,6 @@ def night_metrics(name: str) -> str:
     metric_table.fold(meters, run.journal.records)
     meters.causes = metric_table.last_causes(History([run.journal.source()]))
     return metric_table.exposition(meters, metric_table.ReadContext(0, live=False))
-
-
-@pytest.mark.parametrize("name", NIGHTS)
-def test_a_bad_night_has_its_cause_as_a_label(name: str) -> None:
-    found = re.findall(r'_causes\{cause="([^"]+)".*line="1"\}', night_metrics(name))
-    assert found == ([NIGHTS[name].cause] if NIGHTS[name].cause else [])
 
 
 @pytest.mark.root

@@ -87,6 +87,8 @@ def test_a_name_that_lies_is_a_verdict(tmp_path: Path, lie: str) -> None:
     corrupt = [row for row in found["journals"] if row["state"] == "corrupt"]
     assert sum(row["segments"] for row in corrupt) == len(sizes)
     assert (sum(row["bytes"] for row in corrupt), corrupt[0]["cluster"]) == (sum(sizes), "c")
+    said = " ".join(each.error for each in ask_journals(VERIFY, journals(str(store))))
+    assert ("its bytes do not match the hash in its name" in said) == lie.endswith("bytes")
 
 
 def test_an_empty_object_is_none_of_its_name(tmp_path: Path) -> None:
@@ -220,15 +222,6 @@ def test_a_store_without_a_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     for row in (*there["journals"], *here["journals"]):
         del row["location"]
     assert there == here
-
-
-def test_a_part_of_a_store(tmp_path: Path) -> None:
-    for cluster, seed in (("one", 1), ("two", 2)):
-        shipped(a_node(tmp_path / "nodes", seed), tmp_path / "store", cluster)
-    whole = {(row["cluster"], row["node"]) for row in rows(tmp_path / "store", "journals")}
-    assert whole == {("one", "node-1"), ("two", "node-2")}
-    part = rows(tmp_path / "store/v1/cluster=two/node=node-2", "journals")
-    assert [(row["cluster"], row["node"], row["state"]) for row in part] == [("two", "node-2", "intact")]
 
 
 def test_a_node_that_was_renamed(tmp_path: Path) -> None:

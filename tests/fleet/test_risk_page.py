@@ -84,32 +84,21 @@ def test_a_fleet_of_which_nothing_is_known() -> None:
 
 
 @pytest.mark.parametrize(
-    ("counts", "sentence", "kind"),
+    ("counts", "would", "kind"),
     [
-        ({}, "No pod would have ended otherwise under this configuration.", "good"),
-        ({"lost": 1}, "This configuration would have lost 1 pod, and saved none.", "bad"),
-        (
-            {"perhaps_lost": 2, "saved": 1},
-            "This configuration would have lost 0 to 2 pods, and saved 1.",
-            "mixed",
-        ),
-        (
-            {"lost": 3, "perhaps_lost": 2},
-            "This configuration would have lost 3 to 5 pods, and saved none.",
-            "bad",
-        ),
-        (
-            {"saved": 1, "perhaps_saved": 2},
-            "This configuration would have lost no pod, and saved 1 to 3.",
-            "good",
-        ),
-        ({"not_asked_count": 1}, "No pod would have ended otherwise under this configuration.", "mixed"),
+        ({}, "", "good"),
+        ({"lost": 1}, "lost 1 pod, and saved none", "bad"),
+        ({"perhaps_lost": 2, "saved": 1}, "lost 0 to 2 pods, and saved 1", "mixed"),
+        ({"lost": 3, "perhaps_lost": 2}, "lost 3 to 5 pods, and saved none", "bad"),
+        ({"saved": 1, "perhaps_saved": 2}, "lost no pod, and saved 1 to 3", "good"),
+        ({"not_asked_count": 1}, "", "mixed"),
     ],
 )
-def test_the_verdict_in_a_sentence(counts: dict[str, int], sentence: str, kind: str) -> None:
+def test_the_verdict_in_a_sentence(counts: dict[str, int], would: str, kind: str) -> None:
     """An interval where a record leaves something open."""
     page = fleet_risk.risk_page(empty(asked=9, shutdowns=9, **counts))
-    assert Reader(page).said("h1").endswith(sentence)
+    nothing = "No pod would have ended otherwise under this configuration."
+    assert Reader(page).said("h1").endswith(f"This configuration would have {would}." if would else nothing)
     assert f'class="seal {kind}"' in page
 
 

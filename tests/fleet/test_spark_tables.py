@@ -39,13 +39,6 @@ def test_a_wrong_option_is_named(given: dict[str, str], text: str) -> None:
     assert text in str(error.value)
 
 
-def test_a_task_has_its_limit_of_journals(tmp_path: Path) -> None:
-    for seed in range(1, 6):
-        a_node(tmp_path, seed)
-    for limit, sizes in (1, [1] * 5), (2, [2, 2, 1]), (200, [5]):
-        assert [len(refs) for refs in parts(Options(str(tmp_path), partition_journals=limit))] == sizes
-
-
 def test_a_filter_leaves_journals_unread(tmp_path: Path) -> None:
     """By node and time. A folder journal without a node name is always read."""
     for seed in (1, 2, 3):

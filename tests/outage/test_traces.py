@@ -67,12 +67,22 @@ def names(collector: Collector) -> list[str]:
     return sorted(span.name for got in collector.got for span in got.spans)
 
 
-async def test_a_closed_outage_is_sent_whole() -> None:
+async def test_a_closed_outage_is_sent_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """The projection's spans, once the last step is stored."""
+    monkeypatch.setattr(module, "SOON_SECONDS", 0.01)
+    looks, read = [], OutageTraces._read
+
+    async def look(self: OutageTraces, wanted: Any) -> Any:
+        looks.append(wanted)
+        return await read(self, wanted)
+
+    monkeypatch.setattr(OutageTraces, "_read", look)
     server, told = ConfigMaps(Draws(1)), list[str]()
-    await store(server, FILES)
     async with collecting(Collector()) as collector, sending(server, collector, told) as made:
         made.observe(Node(UID), RECORDS)
+        await until(lambda: len(looks) > 2, "it does not look again")
+        assert collector.got == []
+        await store(server, FILES)
         await collector.until(lambda: len(collector.spans) == len(SPANS))
     assert sorted(collector.spans) == sorted((span.trace_id, span.span_id) for span in SPANS)
     assert "outage" in names(collector)
@@ -98,24 +108,6 @@ async def test_how_the_boot_ended_is_sent_behind_the_end() -> None:
     assert not collector.changed
     assert "last boot" in names(collector)
     assert told == []
-
-
-async def test_what_is_not_stored_yet_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SOON_SECONDS", 0.01)
-    looks, read = [], OutageTraces._read
-
-    async def look(self: OutageTraces, wanted: Any) -> Any:
-        looks.append(wanted)
-        return await read(self, wanted)
-
-    monkeypatch.setattr(OutageTraces, "_read", look)
-    server, told = ConfigMaps(Draws(1)), list[str]()
-    async with collecting(Collector()) as collector, sending(server, collector, told) as made:
-        made.want(UID, CLOSED.episode, CLOSED.seq)
-        await until(lambda: len(looks) > 2, "it does not look again")
-        assert collector.got == []
-        await store(server, FILES)
-        await collector.until(lambda: len(collector.spans) == len(SPANS))
 
 
 async def test_what_is_never_stored_is_looked_for_seldom(
