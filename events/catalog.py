@@ -33,7 +33,7 @@ class StoredFile(NamedTuple):
 
 
 class Source(Protocol):
-    """One location. Raises OSError. A missing location is empty."""
+    """Read access to one location. Raises OSError. A missing location is empty."""
 
     @property
     def location(self) -> str: ...

@@ -346,7 +346,7 @@ class ShutdownBegan(Decision):
     lock_held: bool
     budget: values.Budget = "strict"
     projection_version: int = 1
-    #: Of its trace, beside the segment header's.
+    #: Resource attributes of its trace, beside the segment header's.
     resource: BoundedDict[str, str] = {}
 
     def text(self, names: Names, at: Stamp) -> str:

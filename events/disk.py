@@ -55,16 +55,16 @@ class SegmentGone(OSError):
 
 
 class SegmentFile(Protocol):
-    """Raises OSError; after that, do not use the file again."""
+    """One segment while it is written. Raises OSError; after that, do not use the file again."""
 
     async def write(self, data: bytes) -> None:
         """Appends all of it."""
 
     async def sync(self) -> None:
-        """Raises SegmentGone."""
+        """Makes all earlier writes durable. Raises SegmentGone."""
 
     async def watch(self) -> None:
-        """Until the file is closed. Raises SegmentGone: no reader would find later records."""
+        """Waits until the file is closed. Raises SegmentGone: no reader would find later records."""
 
     async def close(self) -> None:
         """Works even if a call hangs; a second call is a no-op."""
@@ -82,6 +82,8 @@ class Waits(NamedTuple):
 
 
 class Storage(Protocol):
+    """Write access to one location."""
+
     @property
     def location(self) -> str: ...
 
@@ -120,6 +122,8 @@ class Storage(Protocol):
 
 
 class DirectoryFile:
+    """A `SegmentFile` on a disk."""
+
     def __init__(self, descriptor: int, limiter: trio.CapacityLimiter, path: Path) -> None:
         self._descriptor = descriptor
         self._limiter = limiter
@@ -181,6 +185,8 @@ class DirectoryFile:
 
 
 class DirectoryStorage:
+    """A `Storage` in a directory."""
+
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.source = DirectorySource(path, own=True)
         self._path = Path(path)
@@ -198,7 +204,7 @@ class DirectoryStorage:
         return disk_waits()
 
     async def acquire(self, program: str) -> None:
-        # The locked folder may have been moved or deleted.
+        # The locked folder may have been moved or deleted. Then lock the new one.
         if self._lock >= 0 and not await self.call(_is_named, self._lock, self._path / LOCK_NAME):
             await self.release()
         if self._lock < 0:
@@ -418,7 +424,7 @@ def disk_waits() -> Waits:
 async def bounded(
     function: Callable[[Unpack[Ts]], Awaitable[T]], *args: *Ts, seconds: float | None = None
 ) -> T:
-    """Raises OSError (ETIMEDOUT) if the call is late. A thread that lacks a processor gets more time."""
+    """Awaits the call. Raises OSError (ETIMEDOUT) if it is late, unless its thread lacks a processor."""
     seconds = bounds.now.disk_seconds if seconds is None else seconds
     thread, answers, errors = _Thread(), list[T](), list[Exception]()
     reset = _thread.set(thread)
@@ -451,7 +457,7 @@ async def _give_up(thread: _Thread, seconds: float, scope: trio.CancelScope) -> 
 
 
 async def begin_file(storage: Storage, name: str, data: bytes) -> SegmentFile:
-    """Raises OSError, and then keeps no descriptor."""
+    """Creates a file that begins with ``data``. Raises OSError, and then keeps no descriptor."""
     seconds = storage.waits.call_seconds
     file = await bounded(storage.create, name, seconds=seconds)
     try:

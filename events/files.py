@@ -109,7 +109,7 @@ OWN_BYTES_MAX = 16 * 1024 * 1024
 
 
 def read_own(path: Path, bytes_max: int = OWN_BYTES_MAX) -> bytes:
-    """Only a file that no other user can write. Raises OSError."""
+    """Reads only a file that no other user can write. Raises OSError."""
     with own_directory(path.parent) as folder:
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         with open(os.open(path.name, flags, dir_fd=folder), "rb") as file:

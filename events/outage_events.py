@@ -452,7 +452,7 @@ class OutageBegan(Decision):
     node_uid: str
     boot_id: str
     reason: str
-    #: Of its trace, beside the segment header's.
+    #: Resource attributes of its trace, beside the segment header's.
     resource: BoundedDict[str, str] = {}
 
 

@@ -182,7 +182,7 @@ def _check_members(archive: zipfile.ZipFile, packed_bytes: int) -> None:
 
 
 def document_of(text: bytes) -> dict[str, Any]:
-    """Raises ValueError."""
+    """The manifest's content. Raises ValueError."""
     try:
         found = json.loads(text)
     except RecursionError as error:
@@ -203,7 +203,7 @@ class ExcerptPiece(NamedTuple):
 
 
 class Excerpt:
-    """`events.catalog.Source` over pieces."""
+    """`events.catalog.Source` over the begins of segments."""
 
     def __init__(self, location: str, pieces: list[ExcerptPiece], stated: tuple[Finding, ...] = ()) -> None:
         self.location = location

@@ -27,7 +27,7 @@ State = Literal["intact", "torn", "corrupt", "incompatible"]
 Continuation = Literal["link", "fresh"]
 
 EXIT_CODES: dict[State, int] = {"intact": 0, "torn": 4, "corrupt": 5, "incompatible": 6}
-#: The last of several findings counts.
+#: From mild to severe: the most severe finding counts.
 SEVERITY: tuple[State, ...] = ("intact", "torn", "corrupt", "incompatible")
 
 

@@ -124,7 +124,7 @@ class Pod(Value):
 
 
 class Period(Value):
-    """In ``shutdownGracePeriodByPodPriority`` (KEP-2712)."""
+    """An entry of ``shutdownGracePeriodByPodPriority`` (KEP-2712)."""
 
     priority: int
     seconds: int

@@ -129,7 +129,7 @@ class Sink:
         #: The journal may have more.
         self.news = trio.Event()
         self.leaving = False
-        #: From the daemon.
+        #: The last durable record, from the daemon.
         self.durable_seq = 0
         #: All up to this record is settled.
         self.settled_seq = 0

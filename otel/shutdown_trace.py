@@ -563,7 +563,7 @@ def process_state(process: ProcessReport) -> Values:
 
 # --- orders ------------------------------------------------------------------------------------
 
-#: By type.
+#: An order's attributes, by type.
 ORDERS: dict[str, Callable[[Any], Values]] = {
     "TakeInventory": lambda e: ((at.REFRESH, e.refresh),),
     "AnnounceNode": lambda e: ((at.READY, e.ready),),
@@ -578,7 +578,7 @@ ORDERS: dict[str, Callable[[Any], Values]] = {
     ),
 }
 
-#: From facts, for the span of their order.
+#: Attributes from facts, for the span of their order.
 ANSWERS: dict[str, Callable[[Any], Values]] = {
     "InventoryTaken": lambda e: ((at.FOUND, len(e.pods)), (at.SOURCE, e.source)),
     "StatusesSeen": lambda e: ((at.MISSING, len(e.missing)),),

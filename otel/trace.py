@@ -90,7 +90,7 @@ class EpisodeTrace:
             handle(self, decode_event(raw.tag, raw.payload) if event is None else event)
 
     def abandon(self) -> None:
-        """The journal has a gap."""
+        """Ends the trace, because the journal has a gap."""
         raise NotImplementedError
 
     @property

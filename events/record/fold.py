@@ -60,7 +60,7 @@ KEPT_MAX = 5_000_000
 PARTS_MAX = 256
 #: No configuration has so many periods.
 WAVES_MAX = 1024
-#: A notice names all of them.
+#: Of unknown types: a notice names all of them.
 TYPES_MAX = 64
 BYTES_A_VALUE = 4
 #: Twice the largest record, the plan for 10 000 pods. Notices and tables repeat a text.
