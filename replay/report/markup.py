@@ -24,7 +24,7 @@ SHORT_MAX = 14
 
 
 #: Of a page, or a part of it: a browser shows no more, and several copies are in memory while it is made.
-PAGE_BYTES_MAX = 16 << 20
+PAGE_BYTES_MAX = 32 << 20
 TextT = TypeVar("TextT", str, bytes)
 
 
@@ -33,10 +33,14 @@ class PageTooLarge(Exception):
         super().__init__(f"its page has more than {size_text(PAGE_BYTES_MAX)}, which no node's journal needs")
 
 
+def size_of(text: str | bytes) -> int:
+    """In memory: a dash makes each character of its text two bytes wide."""
+    return len(text) * (1 if text.isascii() else 2)
+
+
 def fitting(text: TextT) -> TextT:
     """Raises PageTooLarge."""
-    # A wide character makes all of its text wide.
-    if len(text) * (1 if text.isascii() else 4) > PAGE_BYTES_MAX:
+    if size_of(text) > PAGE_BYTES_MAX:
         raise PageTooLarge
     return text
 

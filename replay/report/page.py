@@ -49,6 +49,7 @@ from ebbtide.replay.report.markup import (
     page_head,
     section,
     sign_of,
+    size_of,
     table,
     tag,
     time_of,
@@ -124,9 +125,9 @@ def filled(skeleton: str, slots: Mapping[str, str]) -> str:
     for part in parts[1:]:
         name, _, rest = part.partition("}}")
         made += (slots[name], rest)
-    if sum(map(len, made)) > PAGE_BYTES_MAX:
+    if sum(map(size_of, made)) > PAGE_BYTES_MAX:
         raise PageTooLarge
-    return fitting("".join(made))
+    return "".join(made)
 
 
 def as_script(data: dict[str, Any]) -> str:
