@@ -76,7 +76,7 @@ class EpisodeState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     kill_by_ns: int = 0
     release_by_ns: int = 0
     listing: tuple[Pod, ...] = ()
-    #: The awaited one, and whether one failed in this shutdown.
+    #: The awaited listing, and whether one failed in this shutdown.
     listing_key: str = ""
     listing_failed: bool = False
     pods: BoundedDict[kinds.Uid, Pod] = {}
@@ -573,6 +573,7 @@ def _daemon_started(state: EpisodeState, event: f.DaemonStarted, now: int) -> Re
 
 
 def _daemon_started_listing(state: EpisodeState, event: f.DaemonStarted, now: int) -> Result:
+    """Lists again: meanwhile the kubelet may have started pods."""
     state, decisions = _daemon_started(state, event, now)
     if not state.means or decisions[0] != d.Resumed(action="resume"):
         return state, decisions
@@ -688,7 +689,6 @@ def _mark_ended(state: EpisodeState, event: d.PodEnded, now: int) -> Result:
 
 
 def _give_up(state: EpisodeState, event: Event, now: int) -> Result:
-    """Name the pods that are left."""
     return replace(state, phase="flushing"), [d.PodsEnded(unfinished=tuple(state.roll.missing()))]
 
 

@@ -80,7 +80,7 @@ class FallbackPod(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
 class FallbackState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     phase: Phase = "idle"
     leading: bool = False
-    #: Not answered by an actor yet.
+    #: A signal and a start that no actor has answered yet.
     detected: d.ShutdownDetected | None = None
     start: f.DaemonStarted | None = None
     #: Boot and userspace of the last answered start.
@@ -246,7 +246,7 @@ def _go_on(state: FallbackState, event: Event, now: int, made: Sequence[Event] =
 
 
 def _begin_stop(state: FallbackState, pod: FallbackPod, now: int) -> tuple[FallbackState, list[Event]]:
-    """The rest of its grace: at least the floor, and at most until the release."""
+    """The pod gets the rest of its grace: at least the floor, and at most until the release."""
     began: list[Event] = []
     last_ns = state.last_kill_ns
     if not pod.begun_ns:

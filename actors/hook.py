@@ -164,7 +164,7 @@ class ContainerState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     hook_key: str = ""
     stop_since_ns: int = 0
     kill_at_ns: int = NEVER_NS
-    #: Ordered, without an outcome yet.
+    #: The stop signal is ordered, without an outcome yet.
     stop_open: bool = False
     #: The kubelet has sent its stop signal: its pod was being deleted already.
     signalled: bool = False
@@ -182,14 +182,14 @@ class ContainerState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     delegated: bool = False
     #: Before the kubelet's SIGKILL.
     autopsy_at_ns: int = NEVER_NS
-    #: For the pod's fate.
+    #: The stop's outcome, for the fate's text.
     stop_note: str = ""
     kill_open: bool = False
     #: It ended unobserved, and our SIGKILL may not have ended it.
     end_unseen: bool = False
     #: The kubelet started it again: the first of its tries since.
     again: int = 0
-    #: If its time began later than the pod's.
+    #: When its time began, if later than the pod's.
     since_ns: int = 0
     #: It did not start.
     never_ran: bool = False
@@ -351,7 +351,6 @@ def overdue_ns(now: int, deadline_ns: int, limit_ns: int) -> int:
 
 
 def kill_container(down: ContainerState) -> ContainerStep:
-    """Repeated if a restart lost the outcome."""
     if down.killed:
         down = replace(down, tries=down.tries + 1)
     order = d.KillContainer(key=down.key("kill"), uid=down.uid, container=down.spec.name)
@@ -843,7 +842,7 @@ def _plan(event: d.PodPlanned, now: int) -> Result:
 
 
 def _was_signalled(downs: Sequence[ContainerState], index: int, event: d.PodPlanned, now: int) -> bool:
-    """Not before a sidecar's turn, and not before the hook's end."""
+    """By the kubelet: not before a sidecar's turn, and not before the hook's end."""
     spec, deletion = downs[index].spec, event.pod.deletion
     assert deletion is not None
     over = spec.hook is None or spec.hook_over or spec.hook.kind == "tcpSocket"
@@ -898,7 +897,7 @@ def _runs_again(state: PodState, event: f.PodJoined, now: int) -> Result:
 
 
 def _stopped_again(state: PodState, event: f.PodJoined, now: int) -> Result:
-    """It has the rest of the pod's grace, and the floor."""
+    """The container has the rest of the pod's grace, and the floor."""
     if state.withdrawn:
         return _runs_again(state, event, now)
     # A container that ended before the stop has no times of its own.
@@ -1009,7 +1008,9 @@ def _last_kill_moved(state: PodState, event: d.PodStopBegan | d.DeadlineMoved, n
 
 
 def _delete_noted(state: PodState, event: f.OrderEnded, now: int) -> Result:
-    """Even after the pod's end: without a delete the kubelet may start ended containers again."""
+    """Notes the outcome even after the pod's end: without a delete the kubelet may start ended containers
+    again.
+    """
     if parse_order_key(event.key).what != "delete":
         return state, ()
     asked = state.means == "api" and event.key == state.delete_key

@@ -69,7 +69,7 @@ WARNING, NOTICE = 4, 5
 
 
 class StartState(NamedTuple):
-    """logind's, before the daemon has a loop, for `DaemonStarted`. ``preparing`` None: no answer."""
+    """logind's state before the daemon has a loop, for `DaemonStarted`. ``preparing`` None: no answer."""
 
     preparing: bool | None = None
     kind: ShutdownKind = "unknown"

@@ -76,7 +76,7 @@ KUBELET_LOCK_HELD = (
     "the kubelet's own graceful shutdown holds a lock: set its shutdownGracePeriod to 0s, or use mode observe"
 )
 
-#: The episode goes on in this process.
+#: After these the episode goes on in this process.
 RESUMING_ACTIONS = ("resume", "wait", "release-again")
 
 #: The machine stays up.
@@ -437,7 +437,7 @@ def _closed(state: LogindState, event: EpisodeClosed, now: int) -> Result:
 
 
 def _afresh(state: LogindState, now: int, in_episode: bool, start: facts.DaemonStarted | None) -> LogindState:
-    """After the longest pause: a lasting defect costs one record each time."""
+    """Arms after the longest pause: a lasting defect costs one record each time."""
     return replace(
         state,
         phase="waiting" if state.enabled else "off",

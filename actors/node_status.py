@@ -83,7 +83,7 @@ class NodeStatusState(CertificateState, frozen=True, kw_only=True, omit_defaults
     traces_by_ns: int = 0
     only_traces: bool = False
     await_key: str = ""
-    #: For an API server that answers again.
+    #: To be delivered when the API server answers again.
     late_statuses: tuple[PodStatus, ...] = ()
     #: To leave their Services when no kubelet puts them back.
     withheld: BoundedTuple[kinds.Uid] = ()
@@ -293,7 +293,7 @@ def _kubelet_stopped(state: NodeStatusState, event: d.KubeletStopped, now: int) 
 
 
 def _pod_ended_delivering(state: NodeStatusState, event: d.PodEnded, now: int) -> Result:
-    """At once, so that a controller replaces the pod before the wave's end."""
+    """Delivers at once, so that a controller replaces the pod before the wave's end."""
     state, decisions = _pod_ended(state, event, now)
     # The end of an unseen pod starts no delivery: the next boot closes the last one's pods this way, and its
     # statuses go only to unchanged pods.
@@ -454,7 +454,7 @@ def _flush(state: NodeStatusState, decisions: Sequence[Event], now: int) -> Resu
 
 
 def _settle(state: NodeStatusState, decisions: Sequence[Event]) -> Result:
-    # These may still arrive, but perhaps no daemon will see it.
+    # Open deliveries may still arrive, but perhaps no daemon will see it.
     open_uids = (uid for statuses in state.deliveries.values() for uid, *_ in statuses)
     missing = tuple(dict.fromkeys((*state.missing, *open_uids)))
     return replace(state, flush_by_ns=NEVER_NS), [*decisions, d.StatusesSettled(missing=missing)]
@@ -512,7 +512,7 @@ def _order_ended(state: NodeStatusState, event: f.OrderEnded, now: int) -> Resul
 
 
 def _given_again(state: NodeStatusState, event: f.OrderEnded) -> NodeStatusState:
-    """Once more: the next boot would have started the pod again."""
+    """Delivers a failed status once more: the next boot would have started the pod again."""
     statuses = () if event.key in state.earlier else state.deliveries[event.key]
     if event.result not in ("failed", "timed-out") or not state.node or not state.in_episode or not statuses:
         return state

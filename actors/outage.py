@@ -243,7 +243,7 @@ class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     #: What hangs: labels of pods by UID, of volumes by attachment.
     pods: BoundedDict[kinds.Uid, kinds.PodReference] = {}
     attachments: BoundedDict[kinds.Uid, str] = {}
-    #: Pods and attachments whose actors have failed.
+    #: The outage does not wait for these: their actors have failed, or a person asked to close it.
     unknown: BoundedTuple[kinds.Uid] = ()
     #: Over all lists, so that no actor is created twice.
     followed: BoundedTuple[kinds.Uid] = ()
@@ -546,7 +546,7 @@ def _ask(state: OutageState) -> Result:
 
 
 def _switch_ns(state: OutageState) -> int:
-    """Never with a sign of life, with a proof, or before the readings."""
+    """When to switch the machine off. Never with a sign of life, with a proof, or before the readings."""
     may = state.power_off_ns > 0 and not (state.gave_up or state.paused) and not state.removed
     dead = state.ready in DOWN and not state.opposed and not state.blind
     if not may or not dead or state.proof or state.readings < READINGS_BEFORE:
@@ -655,7 +655,7 @@ def _read_ended(state: OutageState, event: f.OrderEnded, now: int) -> Result:
 
 
 def _with_node(state: OutageState, event: o.NodeRead, now: int) -> OutageState:
-    """A sign of life voids the proof; the ProofActor records that later."""
+    """A sign of life voids the proof; the ProofActor records that later in the step."""
     marks = (state.lease_mark, event.lease_mark), (state.status_mark, event.status_mark)
     lives = any(old and new and old != new for old, new in marks) or event.boot_id != state.boot_id
     since_ns = now if lives or state.down_ns == NEVER_NS else state.down_ns

@@ -114,7 +114,6 @@ class SimulatedLogind:
         self._note("lock", life=holder)
 
     def duplicate(self, holder: int) -> None:
-        """Another descriptor for the same lock."""
         if self.holders:
             self.holders[holder] = None
 

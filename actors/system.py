@@ -642,7 +642,6 @@ class Deadlines:
             heappush(self._heap, (deadline_ns, slot.index, slot))
 
     def take(self, now_ns: int) -> list[Slot]:
-        """Each slot once."""
         due: list[Slot] = []
         while self._heap and self._heap[0][0] <= now_ns:
             deadline_ns, _, slot = heappop(self._heap)
@@ -686,7 +685,6 @@ def changed_digests(slots: Iterable[Slot], *, at_last: bool) -> dict[str, bytes]
 
 
 def mark_recorded(slots: Iterable[Slot]) -> None:
-    """Later digests cover later changes."""
     for slot in slots:
         slot.noted = slot.state
 

@@ -63,7 +63,6 @@ class PodChecklist(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
         return self.ended.count(_OPEN)
 
     def missing(self) -> Iterator[str]:
-        """In order."""
         return (uid for uid, at in self.places.items() if self.ended[at] == _OPEN)
 
 

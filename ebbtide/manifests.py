@@ -551,8 +551,7 @@ STDIN_NAME = "standard input"
 
 POD_KIND, CLASS_KIND = "Pod", "PriorityClass"
 _VERSIONS = {POD_KIND: "v1", CLASS_KIND: "scheduling.k8s.io/v1"}
-#: API groups by kinds with a template of pods. Other groups use the same names for other things, so the group
-#: must match.
+#: API groups by kinds with a template of pods. Other groups have other things under these names.
 _WORKLOADS = {
     "Deployment": ("apps", "extensions"),
     "ReplicaSet": ("apps", "extensions"),

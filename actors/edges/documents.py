@@ -252,7 +252,6 @@ def object_of_text(text: str) -> Any:
 
 
 def plain_value(node: Node) -> Any:
-    """Without lines."""
     if isinstance(node.value, dict):
         return {name: plain_value(each) for name, each in node.value.items()}
     return [plain_value(each) for each in node.value] if isinstance(node.value, list) else node.value

@@ -36,7 +36,7 @@ from ebbtide.events.units import span_s
 LOOK_SECONDS = 5.0
 #: With `kubelet_silent_seconds` a hung kubelet costs its pods less than half of a usual wave (10 s).
 HEALTH_SECONDS = 1.0
-#: For a kubelet that was started during the stop.
+#: Before the look at a kubelet that was started during the stop.
 AGAIN_SECONDS = 0.5
 #: The kubelet looks every 300 ms.
 UNMOUNT_SECONDS = 0.1

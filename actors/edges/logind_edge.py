@@ -455,7 +455,6 @@ class LogindReporter:
                 await self.report_holders(outlet)
 
     async def _ask_kind(self) -> ShutdownKind:
-        """In one round trip with the limit."""
         try:
             with trio.move_on_after(bounds.now.logind_kind_seconds):
                 bus = await self.link.bus()

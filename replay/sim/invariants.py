@@ -363,7 +363,7 @@ def no_ended_pod_runs(view: BootView) -> BreachSentences:
 
 
 def _release_by_ns(view: BootView, release: Happening) -> int:
-    """The shutdown's ``release_by_ns`` in world time, as last decided before the pods were given up."""
+    """The last ``release_by_ns`` before the pods were given up, in world time."""
     found, given_up = 0, False
     for record in view.records:
         if view.at_ns(record) > release.at_ns:

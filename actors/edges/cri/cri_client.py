@@ -72,7 +72,7 @@ GONE_POLL_SECONDS = 0.5
 #: gRPC's own thread ends a cancelled call.
 CANCELLED_SECONDS_MAX = 10.0
 
-#: Without a connection, or the runtime went away during the call.
+#: gRPC's codes without a connection, or if the runtime went away during the call.
 AWAY_CODES = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 TOO_LARGE_TEXT = "Received message larger than max"
 #: gRPC could not connect. With any other code the text is the runtime's.

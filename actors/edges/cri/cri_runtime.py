@@ -610,7 +610,7 @@ class ContainerOrders:
 
 
 class _Outcome:
-    """Of a call that may outlive its order."""
+    """A call may outlive its order."""
 
     def __init__(self) -> None:
         self.known = trio.Event()
@@ -679,7 +679,7 @@ def node_address() -> str:
     return LOOPBACK
 
 
-#: Questions for missing states may cost the runtime all its time.
+#: Between two questions for a missing state: they may cost the runtime all its time.
 BROKEN_AGAIN_SECONDS = 10.0
 #: containerd's and CRI-O's, for an image that names none.
 DEFAULT_STOP_SIGNAL = "SIGTERM"
@@ -890,7 +890,6 @@ class Listing:
             self._on_new(entry)
 
     def _note(self, key: str, error: cri_client.CallFailed, item: api.Container | None) -> None:
-        """Plan the next question, and warn once."""
         before, self._broken[key] = self._broken.get(key), trio.current_time() + BROKEN_AGAIN_SECONDS
         pod = self._table.pods.get(key if item is None else item.pod_sandbox_id)
         if pod is None or before is not None:

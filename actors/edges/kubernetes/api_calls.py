@@ -419,7 +419,6 @@ def reviewed(answer: Answer) -> ReviewStatus:
 
 
 def delete_options(uid: str, grace_seconds: int) -> JsonObject:
-
     return {
         "apiVersion": "v1",
         "kind": "DeleteOptions",

@@ -33,7 +33,7 @@ PAUSE_SECONDS_MAX = 2.0
 RETRY_AFTER_SECONDS_MAX = 30.0
 #: After a watch of this length the next begins without a pause.
 LIVED_SECONDS = 1.0
-#: Then the server may never have had our place (a restored etcd).
+#: After so many the server may never have had our place (a restored etcd).
 REFUSALS_MAX = 5
 
 
@@ -117,7 +117,7 @@ class Mirror(Generic[ItemT]):
         self.listed.set()
 
     def end(self, key: str) -> None:
-        """A list without this item."""
+        """A new list lacks this item."""
         self.remove(self.kept[key])
 
 

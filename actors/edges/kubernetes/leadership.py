@@ -31,8 +31,6 @@ NOTE_ANNOTATION = "ebbtide.dev/blocked"
 
 
 class LeaseRecord(msgspec.Struct, frozen=True, rename="camel"):
-    """A Lease's ``spec``."""
-
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
     acquire_time: str | None = None

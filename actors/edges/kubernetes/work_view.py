@@ -654,7 +654,6 @@ class WorkEdge(Edge):
         self.effects: Mapping[type[Order], Effect] = {outage_events.ListWork: self._list}
 
     def observe(self, records: Sequence[Record]) -> None:
-
         for event in (record.event for record in records):
             if isinstance(event, outage_events.PodRecovered):
                 self._drop_pod(event.uid, event.by)

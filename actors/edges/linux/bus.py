@@ -151,7 +151,7 @@ class Bus:
             raise BusError(f"cannot reach the bus at {address}: {error}; is dbus running?") from error
 
     async def read(self, on_signal: OnSignal) -> str:
-        """Until the connection ends; returns why. Waiting callers then get BusError."""
+        """Reads until the connection ends; returns why. Waiting callers then get BusError."""
         try:
             while True:
                 message = await self._receive()

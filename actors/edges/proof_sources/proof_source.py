@@ -106,8 +106,8 @@ class _Batch(Generic[AnswerT]):
 
 
 class Gathering(Generic[AnswerT]):
-    """One request for at most ``most`` nodes. ``ask`` may raise OSError and ValueError. ``every_seconds``:
-    the least time between two requests.
+    """One request for at most ``most`` nodes, after the begin of their readings. ``ask`` may raise OSError
+    and ValueError. ``every_seconds``: the least time between two requests.
     """
 
     def __init__(
