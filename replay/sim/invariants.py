@@ -265,8 +265,8 @@ def breaches(views: Sequence[BootView]) -> Iterator[Breach]:
 
 # --- the lock ---
 
-#: From a daemon's start until it has caught up.
-CATCH_UP_NS = NS_PER_SECOND
+#: A daemon that has run this long has certainly caught up.
+CATCH_UP_NS_MAX = NS_PER_SECOND
 
 #: Above the longest pause between two attempts to arm.
 REARM_NS = 35 * NS_PER_SECOND
@@ -383,16 +383,16 @@ def _had_time(view: BootView, release: Happening) -> bool:
     began = [view.at_ns(record) for record, _ in view.events(decisions.ShutdownBegan)]
     began_ns = max((at_ns for at_ns in began if at_ns <= release.at_ns), default=0)
     end_ns = min(release.at_ns, _release_by_ns(view, release) - NS_PER_SECOND)
-    if end_ns - CATCH_UP_NS < began_ns:
+    if end_ns - CATCH_UP_NS_MAX < began_ns:
         return view.served_through(began_ns, release.at_ns)
-    return view.served_through(end_ns - CATCH_UP_NS, end_ns)
+    return view.served_through(end_ns - CATCH_UP_NS_MAX, end_ns)
 
 
 def the_grant_is_enough(view: BootView) -> BreachSentences:
     """logind's timer never ends a shutdown that a daemon has seen from its signal on."""
     for limit in [] if view.hurt else view.of("limit"):
         held = any(limit.detail.split(","))
-        alive = view.served_through(limit.at_ns - CATCH_UP_NS, limit.at_ns)
+        alive = view.served_through(limit.at_ns - CATCH_UP_NS_MAX, limit.at_ns)
         if limit.at_ns >= view.stopping_ns or not alive or not held:
             continue
         signal_ns = max(seen.at_ns for seen in view.of("shutdown") if seen.at_ns <= limit.at_ns)
@@ -792,7 +792,7 @@ def no_container_outlives_its_grace(view: BootView) -> BreachSentences:
 
 def _answerable(view: BootView, box: SimulatedContainer, began_ns: int, at_ns: int) -> bool:
     """The container still ran, and a daemon was responsible for it."""
-    since_ns = max(began_ns, at_ns - view.slack_ns - CATCH_UP_NS)
+    since_ns = max(began_ns, at_ns - view.slack_ns - CATCH_UP_NS_MAX)
     # Until the end of the budget, or of the machine.
     ends = (view.at_ns(record) for record, _ in view.events(decisions.PodsEnded))
     given_up_ns = min([end for end in ends if end >= began_ns] + [view.stopping_ns])
