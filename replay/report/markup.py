@@ -25,6 +25,8 @@ SHORT_MAX = 14
 
 #: Of a page, or a part of it: a browser shows no more, and several copies are in memory while it is made.
 PAGE_BYTES_MAX = 32 << 20
+#: Only these are searched for wide characters.
+LONG_CHARACTERS = 1 << 20
 TextT = TypeVar("TextT", str, bytes)
 
 
@@ -34,8 +36,10 @@ class PageTooLarge(Exception):
 
 
 def size_of(text: str | bytes) -> int:
-    """In memory: a dash makes each character of its text two bytes wide."""
-    return len(text) * (1 if text.isascii() else 2)
+    """In memory: a dash makes each character of its text two bytes wide, an emoji four."""
+    if isinstance(text, bytes) or text.isascii():
+        return len(text)
+    return len(text) * (4 if len(text) > LONG_CHARACTERS and max(text) > "\uffff" else 2)
 
 
 def fitting(text: TextT) -> TextT:
