@@ -154,6 +154,12 @@ def _running(
             process.wait()
 
 
+def _otlp(ports: dict[str, int]) -> dict[str, object]:
+    """A receiver's configuration in Tempo and in the Collector."""
+    places = {name: {"endpoint": f"127.0.0.1:{ports[f'otlp_{name}']}"} for name in ("http", "grpc")}
+    return {"otlp": {"protocols": places}}
+
+
 @contextlib.contextmanager
 def jaeger(folder: Path) -> Iterator[Jaeger]:
     """Raises tests.beds.rootfs.Unavailable."""
@@ -186,16 +192,7 @@ def tempo(folder: Path) -> Iterator[Tempo]:
             "grpc_listen_port": ports["grpc"],
             "log_level": "warn",
         },
-        "distributor": {
-            "receivers": {
-                "otlp": {
-                    "protocols": {
-                        "http": {"endpoint": f"127.0.0.1:{ports['otlp_http']}"},
-                        "grpc": {"endpoint": f"127.0.0.1:{ports['otlp_grpc']}"},
-                    }
-                }
-            }
-        },
+        "distributor": {"receivers": _otlp(ports)},
         "ingester": {"lifecycler": {"address": "127.0.0.1", "min_ready_duration": "0s"}},
         "querier": {"frontend_worker": {"frontend_address": f"127.0.0.1:{ports['grpc']}"}},
         "storage": {
@@ -245,12 +242,7 @@ def collector(folder: Path) -> Iterator[Collector]:
     bed.files.mkdir()
     document = {
         "receivers": {
-            "otlp": {
-                "protocols": {
-                    "http": {"endpoint": f"127.0.0.1:{ports['otlp_http']}"},
-                    "grpc": {"endpoint": f"127.0.0.1:{ports['otlp_grpc']}"},
-                }
-            },
+            **_otlp(ports),
             "otlpjsonfile": {
                 "include": [f"{bed.files}/*.json"],
                 "start_at": "beginning",

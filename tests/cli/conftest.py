@@ -26,6 +26,12 @@ def journal(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def spoiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for an edited journal, which need not replay."""
+    return tmp_path_factory.mktemp("spoiled")
+
+
+@pytest.fixture
 def plain(tmp_path: Path) -> Path:
     """A configuration of one period of 30 s."""
     path = tmp_path / "config.yaml"

@@ -27,11 +27,6 @@ def journal(tmp_path: Path) -> Path:
     return tmp_path / "journal"
 
 
-@pytest.fixture
-def spoiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("spoiled")
-
-
 def test_one_file_for_every_reading_verb(run: Run, journal: Path, tmp_path: Path) -> None:
     """Named like a directory, with the same answers."""
     file = tmp_path / "one.zip"

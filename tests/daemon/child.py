@@ -70,9 +70,6 @@ class Kept:
         same = places == names[:count]
         self.note(f"fds {' '.join(places) or 'none'} {'mine' if mine and same else 'not-mine'}")
 
-    def do_patience(self, _: str) -> None:
-        self.note(f"patience {os.environ['WATCHDOG_USEC']}")
-
     def do_await(self, name: str) -> None:
         """Until the test has made ``FOLDER/NAME``."""
         while not (self.folder / name).exists():

@@ -354,7 +354,9 @@ async def rig() -> AsyncIterator[Rig]:
             made = Rig(bed, folder, store, holder)
             try:
                 yield made
-                await _pull_the_plug(made)
+                # Freeze the journal before its replay.
+                if made.process is not None and made.process.poll() is None:
+                    await made.kill()
                 replay(*made.locations)
             finally:
                 _end(holder, made)
@@ -374,12 +376,6 @@ def _holder(bed: LogindBed) -> subprocess.Popen[str]:
     assert holder.stdout is not None
     assert holder.stdout.readline() == "up\n"
     return holder
-
-
-async def _pull_the_plug(made: Rig) -> None:
-    """Freeze the journal before its replay."""
-    if made.process is not None and made.process.poll() is None:
-        await made.kill()
 
 
 def _end(holder: subprocess.Popen[str], made: Rig) -> None:

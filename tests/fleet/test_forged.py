@@ -66,66 +66,30 @@ def segment(journal: str, *, node: str = EVIL, inner: str = "") -> bytes:
 Forged = dict[str, bytes]
 
 
+def shipped_as(journal: str, data: bytes, *, folder: str = "", ending: str = ".ebj") -> Forged:
+    return {f"journal={folder or journal}/{named(journal, data, ending)}": data}
+
+
 def nested(journal: str) -> Forged:
-    data = segment(journal, node=VICTIM)
-    return {f"v1/cluster={CLUSTER}/node={VICTIM}/journal={journal}/{named(journal, data)}": data}
+    (made,) = shipped_as(journal, segment(journal, node=VICTIM)).items()
+    return {f"v1/cluster={CLUSTER}/node={VICTIM}/{made[0]}": made[1]}
 
 
-def plain(journal: str) -> Forged:
-    return {f"old/{9:010d}-{journal[:8]}.ebj": segment(journal, node=VICTIM)}
-
-
-def unhashed(journal: str) -> Forged:
-    return {f"journal={journal}/{9:010d}-{journal[:8]}.ebj": segment(journal)}
-
-
-def deeper(journal: str) -> Forged:
-    data = segment(journal)
-    return {f"journal={journal}/more/{named(journal, data)}": data}
-
-
-def other_digits(journal: str) -> Forged:
-    data = segment(journal)
-    return {f"journal={'0' * 32}/{named(journal, data)}": data}
-
-
-def anything(journal: str) -> Forged:
-    return {f"journal={journal}/{9:010d}.txt": b"a note"}
-
-
-def same_id(journal: str) -> Forged:
-    data = segment(journal)
-    return {f"journal={journal}/{named(journal, data)}": data}
-
-
-def same_id_redacted(journal: str) -> Forged:
-    data = segment(journal, node="node~1")
-    return {f"journal={journal}/{named(journal, data, '.redacted.ebj')}": data}
-
-
-def inner_header(journal: str) -> Forged:
-    data = segment(journal, inner=VICTIM)
-    return {f"journal={journal}/{named(journal, data)}": data}
-
-
-def others_header(journal: str) -> Forged:
-    data = segment(journal, node=VICTIM)
-    return {f"journal={journal}/{named(journal, data)}": data}
-
-
-def no_header(journal: str) -> Forged:
-    data = bytes(200) + segment(journal)[200:]
-    return {f"journal={journal}/{named(journal, data)}": data}
-
-
-#: Their worst exit code: 0 where another node's journal, with no claim on the victim, was put.
-ATTACKS: dict[Callable[[str], Forged], int] = {
-    **dict.fromkeys((nested, plain, unhashed, deeper, other_digits, anything), WRONG),
-    others_header: CORRUPT,
-    no_header: TORN,
-    **dict.fromkeys((same_id, same_id_redacted, inner_header), DONE),
+#: The verbs' worst exit code, and the objects: 0 for another node's journal without a claim on the victim.
+ATTACKS: dict[str, tuple[int, Callable[[str], Forged]]] = {
+    "nested": (WRONG, nested),
+    "plain": (WRONG, lambda it: {f"old/{9:010d}-{it[:8]}.ebj": segment(it, node=VICTIM)}),
+    "unhashed": (WRONG, lambda it: {f"journal={it}/{9:010d}-{it[:8]}.ebj": segment(it)}),
+    "deeper": (WRONG, lambda it: shipped_as(it, segment(it), folder=f"{it}/more")),
+    "other-digits": (WRONG, lambda it: shipped_as(it, segment(it), folder="0" * 32)),
+    "anything": (WRONG, lambda it: {f"journal={it}/{9:010d}.txt": b"a note"}),
+    "others-header": (CORRUPT, lambda it: shipped_as(it, segment(it, node=VICTIM))),
+    "no-header": (TORN, lambda it: shipped_as(it, bytes(200) + segment(it)[200:])),
+    "same-id": (DONE, lambda it: shipped_as(it, segment(it))),
+    "same-id-redacted": (DONE, lambda it: shipped_as(it, segment(it, node="node~1"), ending=".redacted.ebj")),
+    "inner-header": (DONE, lambda it: shipped_as(it, segment(it, inner=VICTIM))),
 }
-attacks = pytest.mark.parametrize("attack", ATTACKS, ids=lambda each: each.__name__)
+attacks = pytest.mark.parametrize("attack", ATTACKS)
 
 
 def of_victim(found: dict[str, list[dict[str, Any]]]) -> dict[str, list[dict[str, Any]]]:
@@ -153,7 +117,7 @@ def put(root: Path, forged: Forged, prefix: str = PREFIX) -> None:
 
 @attacks
 def test_no_object_speaks_for_another_node(
-    attack: Callable[[str], Forged], attacked: tuple[Path, str], run: Run, tmp_path: Path
+    attack: str, attacked: tuple[Path, str], run: Run, tmp_path: Path
 ) -> None:
     """The victim has its rows, verdict and evidence, and no others; a refused object is named."""
     root, journal = attacked
@@ -161,7 +125,8 @@ def test_no_object_speaks_for_another_node(
     before = of_victim(every_row(journals(url)))
     evidence = pickle.dumps(evidence_of(journals(url), by_node=True)[0][VICTIM])
     assert before["shutdowns"]
-    forged = attack(journal)
+    code, forge = ATTACKS[attack]
+    forged = forge(journal)
     put(root, forged)
     assert of_victim(every_row(journals(url))) == before
     assert pickle.dumps(evidence_of(journals(url), by_node=True)[0][VICTIM]) == evidence
@@ -170,7 +135,7 @@ def test_no_object_speaks_for_another_node(
     for verb in ("verify", "tables"):
         to = ("--to", tmp_path / "tables") if verb == "tables" else ()
         ran = run("fleet", verb, "--journals", url, "--jobs", "1", *to)
-        assert ran.code == ATTACKS[attack]
+        assert ran.code == code
         said = " ".join((ran.out + ran.err).split())
         assert ran.code != WRONG or all(name.rpartition("/")[2] in said.replace(" ", "") for name in forged)
 
@@ -178,15 +143,16 @@ def test_no_object_speaks_for_another_node(
 @attacks
 @pytest.mark.parametrize("first", [True, False])
 def test_no_row_of_a_lake_hides_another_nodes(
-    attack: Callable[[str], Forged], attacked: tuple[Path, str], tmp_path: Path, first: bool
+    attack: str, attacked: tuple[Path, str], tmp_path: Path, first: bool
 ) -> None:
     """Whichever came first. Another cluster's node of that name ships the same id too."""
     root, journal = attacked
     before = of_victim(every_row(journals(str(root)), settled=True))
     lake = Lake(str(tmp_path / "lake"))
     lots = [root, tmp_path / "forged"]
-    put(lots[1], attack(journal))
-    put(lots[1], same_id(journal) if attack is nested else {}, f"v1/cluster=other/node={VICTIM}")
+    put(lots[1], ATTACKS[attack][1](journal))
+    if attack == "nested":
+        put(lots[1], ATTACKS["same-id"][1](journal), f"v1/cluster=other/node={VICTIM}")
     for lot in lots[::-1] if first else lots:
         refs = lake.new_of(journals(str(lot)))
         list(lake.add([table_batches(refs, settled=True)]))
@@ -308,8 +274,8 @@ def test_on_a_real_store(nodes: Nodes, tmp_path: Path, run: Run, monkeypatch: py
         with pytest.raises(obstore.exceptions.BaseError):
             puts(NODE, f"v1/cluster={CLUSTER}/node={VICTIM}/x", b"x")
         refused = 0
-        for attack, code in ATTACKS.items():
-            for name, data in attack(journal).items():
+        for code, forge in ATTACKS.values():
+            for name, data in forge(journal).items():
                 puts(NODE, f"{PREFIX}/{name}", data)
                 refused += code == WRONG
         found = every_row(journals(url))

@@ -14,7 +14,6 @@ from ebbtide.events.segment import OUTAGE_LOGIC
 from ebbtide.outage.controller_metrics import CATALOG, PLACES, OutageMetrics
 from ebbtide.replay.sim.sim_outage import World
 from tests.replay import outages
-from tests.scripts.bench import Bench
 from tests.scripts.verbs import benches
 
 
@@ -23,11 +22,11 @@ class Follower(NamedTuple):
     system: System
 
 
-def told(name: str) -> tuple[OutageMetrics, Bench]:
+def told(name: str) -> str:
     (bench,), metrics = benches(outages.SCRIPTS[name].read_text(), OUTAGE_LOGIC), OutageMetrics()
     observe(metrics, bench.records)
     metrics.followers = {"n1": Follower("node-1", bench.system)}
-    return metrics, bench
+    return metrics.text()
 
 
 def observe(metrics: OutageMetrics, records: list[Record]) -> None:
@@ -37,8 +36,7 @@ def observe(metrics: OutageMetrics, records: list[Record]) -> None:
 
 def test_a_whole_outage_is_counted() -> None:
     """One taint set and removed, one outage closed, none open."""
-    metrics, _ = told(outages.STORY)
-    text = metrics.text()
+    text = told(outages.STORY)
     assert 'ebbtide_outages_total{outcome="recovered"} 1\n' in text
     assert 'ebbtide_outage_taints_total{what="set"} 1\n' in text
     assert 'ebbtide_outage_taints_total{what="removed"} 1\n' in text
@@ -67,7 +65,7 @@ def test_a_whole_outage_is_counted() -> None:
     ],
 )
 def test_what_is_open_and_what_is_wrong(name: str, lines: list[str]) -> None:
-    text = told(name)[0].text()
+    text = told(name)
     assert [line for line in lines if f"{line}\n" not in text] == []
 
 

@@ -14,12 +14,6 @@ from tests.replay.two_shutdowns import write_two
 GOLDEN = Path(__file__).parent / "golden"
 
 
-@pytest.fixture
-def spoiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder for an edited journal, which need not replay."""
-    return tmp_path_factory.mktemp("spoiled")
-
-
 @pytest.fixture(scope="session")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_two(tmp_path_factory.mktemp("two"))
