@@ -119,7 +119,7 @@ def _transitions() -> Transitions:
         Row("stopping",   d.ShutdownCancelled, _cancelled),
         Row("planned",    d.PodsEnded,      _never_begun,       "ended",        (d.PodEnded,)),
         Row("stopping",   d.PodsEnded,      _given_up,          "ended",        (d.CancelOrder, d.PodEnded)),
-        # By the EpisodeActor: its boot is over, for example.
+        # The EpisodeActor has recorded its end: its boot is over, for example.
         Row("planned stopping", d.PodEnded, takes(over=True),   "ended"),
 
         ignored("planned ended", f.Tick),

@@ -224,7 +224,7 @@ class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     permit: bool = False
     #: When the brake granted it. A permit older than `PERMIT_RETRY_NS` allows no command.
     permit_ns: int = 0
-    #: When its place ends at the latest.
+    #: The latest end of its place in recovery.
     place_ns: int = NEVER_NS
     counted: o.NodesCounted | None = None
     waits: kinds.OutageWait = ""
@@ -249,13 +249,13 @@ class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     followed: BoundedTuple[kinds.Uid] = ()
     #: As in the last `WorkListed`, for the next leader.
     elsewhere: BoundedTuple[kinds.Uid] = ()
-    #: So many are not followed.
+    #: So many pods and attachments are not followed.
     more: int = 0
     #: The ProofActor has failed: no contradiction is reported.
     blind: bool = False
     #: Since when this leader has seen the node down without a sign of life.
     down_ns: int = NEVER_NS
-    #: Up to `READINGS_BEFORE`.
+    #: Completed ones, up to `READINGS_BEFORE`.
     readings: int = 0
     #: How often the machine was switched off. The permit is kept until ``switch_ns``, the earliest next time,
     #: also in the next outage.

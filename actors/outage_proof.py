@@ -212,7 +212,7 @@ class ProofState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False)
     cloud_marks: tuple[str, str] = ("", "")
     #: By source and name, also those that do not count any more.
     declared: dict[kinds.ProofSource, Declaration] = {}
-    #: Each reason is recorded once for a source.
+    #: Why a source was refused: each reason is recorded once.
     refused: dict[kinds.ProofSource, kinds.Word] = {}
     read_key: str = ""
     pause_until_ns: int = NEVER_NS

@@ -175,7 +175,7 @@ NEVER_SENT = ("content-length", "transfer-encoding", "trailer")
 CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f]")
 #: RFC 9110, "token".
 HEADER_NAME = re.compile("[-!#$%&'*+.^_`|~0-9A-Za-z]+")
-#: Read, so that the server can finish its answer.
+#: Read so much, so that the server can finish its answer.
 HOOK_BYTES_MAX = 10 * 1024
 #: Go's net/url sends such a path as written; in another it escapes all characters but these.
 VALID_PATH = re.compile(r"[-/%:@!$&'()*+,;=~._\[\]0-9A-Za-z]*")

@@ -1044,7 +1044,7 @@ AWAITED: tuple[type[Event], ...] = (decisions.AwaitStatuses, decisions.CheckMoun
 #: The release's wait for a silent server.
 SILENT_FLUSH_NS = NS_PER_SECOND
 
-#: The waits end so long before ``release_by_ns``: before the fallback's own release.
+#: So shortly before ``release_by_ns`` the release need not wait.
 RELEASE_AHEAD_NS = NS_PER_SECOND
 
 #: After these the time of the last status is unknown.

@@ -52,7 +52,7 @@ UNIQUE_MAX, IN_USE_MAX = 512, 500
 #: A pod may have 200 000.
 FINALIZERS_MAX = 4
 FINAL_PHASES = ("Succeeded", "Failed")
-#: Only the creator has written the object.
+#: In these phases only the creator has written the object.
 CREATED_PHASES = ("", "Pending")
 
 
