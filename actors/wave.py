@@ -52,7 +52,6 @@ class PodChecklist(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
         return replace(self, ended=b"%b\1%b" % (self.ended[:at], self.ended[at + 1 :]))
 
     def join(self, uid: str) -> PodChecklist:
-        """Add a pod, or open it again."""
         at = self.places.get(uid)
         if at is not None:
             return replace(self, ended=b"%b\0%b" % (self.ended[:at], self.ended[at + 1 :]))

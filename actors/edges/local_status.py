@@ -20,8 +20,6 @@ FILE_NAME = "node.json"
 
 
 class Condition(msgspec.Struct, kw_only=True):
-    """``status``: a string, as in the API."""
-
     type: str = "Ready"
     status: str = "True"
     reason: str = "KubeletReady"

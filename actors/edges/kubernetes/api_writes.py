@@ -187,8 +187,6 @@ OUTAGE_EVENT_AGAIN_SECONDS = 20.0
 
 
 class OutageEventsEdge(Edge):
-    """``trace``: the open outage's trace id."""
-
     def __init__(self, caller: api.ApiCaller, node: str, replica: str, trace: Callable[[], str]) -> None:
         self._caller, self._node, self._replica, self._trace = caller, node, replica, trace
         self.effects: Mapping[type[Order], Effect] = {PostOutageEvent: self._post}

@@ -129,8 +129,6 @@ class PodEntry(msgspec.Struct, eq=False):
 
 
 class PodTable:
-    """By UID, as discovered."""
-
     def __init__(self) -> None:
         self.pods: dict[str, PodEntry] = {}
 
