@@ -49,7 +49,7 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     words: tuple[str, ...] = ()
 
 
-#: From the request and the caller's uid.
+#: A verb's answer, from the request and the caller's uid.
 Verb = Callable[[Request, int], Awaitable[Any]]
 
 

@@ -604,8 +604,8 @@ def boot_to_ask_about(recovered: Recovered, boot_id: str) -> str:
 async def recover_in_time(
     storages: Sequence[Storage], machine_id: str, fresh_id: bytes, wall_ns: int, tell: Tell
 ) -> Recovered:
-    """From the first location that answers in time, else a new journal: an unreadable one must not leave the
-    node unprotected.
+    """The history of the first location that answers in time, else a new journal: an unreadable one must not
+    leave the node unprotected.
     """
     for at, storage in enumerate(storages):
         sources = [each.source for each in storages[at:]]

@@ -39,10 +39,10 @@ class Host(Protocol):
         """Between two signs for the watchdog; 0 without one."""
 
     def notify(self, **variables: str | int) -> None:
-        """If the service manager's socket has room."""
+        """Notifies the service manager, if its socket has room."""
 
     async def notify_in_time(self, **variables: str | int) -> None:
-        """Waits a moment for room."""
+        """The same, but waits a moment for room."""
 
 
 def host_name() -> str:

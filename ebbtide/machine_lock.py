@@ -65,7 +65,7 @@ def machine_lock_name(bus_address: str) -> str:
 
 
 def take_machine_lock(name: str) -> socket.socket | None:
-    """Held until it is closed; None: another process has it."""
+    """The lock, held until it is closed; None: another process has it."""
     lock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         lock.bind(name)

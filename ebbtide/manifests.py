@@ -654,8 +654,8 @@ def plan_of(
 def load_local_pods(
     path: str | Path, *, allow_zero_sleep: bool = True
 ) -> list[tuple[Pod, pod_spec.ProcessSpec]]:
-    """To run as local processes. Waits for no pipe. Raises ManifestError, also for a pod that only a cluster
-    can run.
+    """The pods of one file, to run as local processes. Waits for no pipe. Raises ManifestError, also for a
+    pod that only a cluster can run.
     """
     try:
         raw = read_file(path, LOCAL_BYTES_MAX)
@@ -683,8 +683,8 @@ def parse_manifests(
     bytes_max: int = FILE_BYTES_MAX,
     nodes_max: int = NODES_MAX,
 ) -> list[Manifest]:
-    """For local processes. A class without an object in the text counts as 0 and stays in ``class_name``.
-    Raises ManifestError, also for other kinds.
+    """The pods of one text, for local processes. A class without an object there counts as 0 and stays in
+    ``class_name``. Raises ManifestError, also for other kinds.
     """
     gathered = Gathered(ReadOptions(allow_zero_sleep, Expander()))
     gathered.add(name, raw, bytes_max, nodes_max)

@@ -29,13 +29,13 @@ def _paths(files: Files) -> list[Path]:
 
 
 def load_settings(config: Files) -> Settings:
-    """From a configuration: Ebbtide's, or a kubelet's file. Raises config.ConfigError."""
+    """The settings of a configuration: Ebbtide's, or a kubelet's file. Raises config.ConfigError."""
     return load(_paths(config)).settings
 
 
 def load_pods(manifests: Files, settings: Settings | None = None) -> tuple[Pod, ...]:
-    """Under ``settings``' feature gates. Warns of objects that cannot be read. Raises
-    manifests.ManifestError.
+    """The pods of these manifests, under ``settings``' feature gates. Warns of objects that cannot be read.
+    Raises manifests.ManifestError.
     """
     notes: list[PlanWarning] = []
     pods = load_pods_under(_paths(manifests), settings or Settings(), notes)

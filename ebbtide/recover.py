@@ -218,7 +218,7 @@ class _Past:
 
 
 def _knows_hook(system: System, order: decisions.RunHook) -> bool:
-    # The pod's actor has finished this hook. After a divergence its state would order the hook again.
+    # Whether the state has this hook's begin. After a divergence it may not, and would order the hook again.
     slot = system.slots.get((HOOK.name, order.uid))
     containers = cast(PodState, slot.state).downs if slot is not None else ()
     return any(each.spec.name == order.container and each.phase != "running" for each in containers)

@@ -2,7 +2,8 @@
 
 logind shuts down once the last duplicate of the lock is closed: a daemon that crashes in mid-shutdown would
 lose its pods' time. ``ebbtide run --keep-lock`` becomes this program. It supports the part of sd_notify(3)
-that `actors.edges.service_manager` uses.
+that `actors.edges.service_manager` uses, keeps the child's descriptors for the next child, and kills a child
+that hangs. It ends no pods.
 
 It runs as a file and imports no other module: its imports are resident twice on every node.
 """
@@ -58,7 +59,7 @@ WARNING = 4
 
 
 def become_supervisor(command: Sequence[str]) -> None:
-    """Turns this process into a supervisor. Raises OSError."""
+    """Turns this process into a supervisor; never returns. Raises OSError."""
     flags = ("-I", "-S", os.path.abspath(__file__))
     # exec loses buffers; standard error has none.
     sys.stdout.flush()
@@ -93,8 +94,8 @@ class DescriptorStore:
         self.kept: list[tuple[str, int]] = []
 
     def keep(self, name: str, descriptor: int) -> None:
-        """Owns the descriptor from now on. Never polls it, as with FDPOLL=0: a lock polls an error while
-        logind is down.
+        """Owns the descriptor from now on; closes one above `STORED_MAX`. Never polls it, as with FDPOLL=0: a
+        lock polls an error while logind is down.
         """
         if len(self.kept) < STORED_MAX:
             self.kept.append((name, descriptor))

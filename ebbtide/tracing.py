@@ -125,7 +125,7 @@ class TracingEdge(SideProcess):
 
 
 def usable_destination(given: Given, environ: Mapping[str, str], tell: Tell) -> Destination | None:
-    """None: nowhere. Logs a mistake: a wrong variable must not leave a node unprotected."""
+    """Where spans go; None: nowhere. Logs a mistake: a wrong variable must not leave a node unprotected."""
     try:
         return resolve(given, from_environment(environ))
     except BadDestination as error:

@@ -188,7 +188,7 @@ def parse_order_key(key: str) -> OrderKey:
     return OrderKey(parts[0], what, part, parts[2], parts[3])
 
 
-# --- the envelope around an event -----------------------------------------------------------------
+# --- the envelope around an event
 
 #: docs/traces.md has the rule of the trace id.
 TRACE_DOMAIN = b"ebbtide.trace.v1"
@@ -232,7 +232,7 @@ def head_text(seq: int, chain_hash: bytes) -> str:
     return f"{seq}:{chain_hash.hex()}" if chain_hash else ""
 
 
-# --- marks ----------------------------------------------------------------------------------------
+# --- marks
 
 #: The actor of the journal's own records.
 JOURNAL_ACTOR = "journal"

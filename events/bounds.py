@@ -15,7 +15,7 @@ from ebbtide.events.base import BARRIER_NS_MAX, NS_PER_SECOND
 class Bounds(NamedTuple):
     """A healthy part needs a small fraction of its bound."""
 
-    # --- the API server ---
+    # --- the API server
     delete_seconds: float = 1.5  # from the order: a pod without grace is killed 2 s after it (docs/node.md)
     mark_seconds: float = 0.5  # of these: the mark is a courtesy to the pod's owner
     slow_answer_seconds: float = 0.25  # a server that takes so long gets a wave's deletes all at once
@@ -36,7 +36,7 @@ class Bounds(NamedTuple):
     resign_seconds: float = 3.0  # giving the lease back saves the next leader 15 s
     plugin_seconds: float = 10.0  # a credential plugin asks a token endpoint, which may hang
 
-    # --- the container runtime ---
+    # --- the container runtime
     runtime_look_seconds: float = 5.0  # a list, or one state
     runtime_warm_seconds: float = 5.0  # an order waits so long for the first look
     runtime_away_seconds: float = 1.0  # longer than gRPC needs to connect anew
@@ -53,7 +53,7 @@ class Bounds(NamedTuple):
     stop_heard_seconds: float = 2.0  # a stop answers when its container has ended, which may be later
     killed_seconds: float = 0.5  # a killed process goes in milliseconds, unless something holds it
 
-    # --- the kubelet and its unit ---
+    # --- the kubelet and its unit
     kubelet_silent_seconds: float = 3.0  # the health endpoint answers from memory
     kubelet_first_answer_seconds: float = 0.3  # the first report of the unit is then one and not two
     kubelet_stop_seconds: float = 2.0  # as every pod's floor: a longer life starts again what a wave ended
@@ -62,7 +62,7 @@ class Bounds(NamedTuple):
     unit_start_seconds: float = 5.0  # conditions and mounts come before some units
     unit_note_seconds: float = 0.2  # between the service manager's note of a start and the kernel's
 
-    # --- the bus, logind, the service manager ---
+    # --- the bus, logind, the service manager
     bus_connect_seconds: float = 2.0  # a local bus answers in under a millisecond
     bus_call_seconds: float = 5.0  # logind may be busy with a disk
     logind_start_seconds: float = 0.3  # the state that a start begins with
@@ -72,7 +72,7 @@ class Bounds(NamedTuple):
     manager_barrier_seconds: float = 1.0  # a stuck one must not cost the machine its whole delay
     manager_property_seconds: float = 0.3  # the start waits for two of these
 
-    # --- the disk ---
+    # --- the disk
     barrier_seconds: float = BARRIER_NS_MAX / NS_PER_SECOND  # an order's record
     disk_seconds: float = 1.0  # the page cache takes a write in microseconds
     disk_sync_seconds: float = 5.0  # a sync may wait for all that others wrote; the next location may be lost
@@ -84,7 +84,7 @@ class Bounds(NamedTuple):
     side_file_seconds: float = 1.0  # one that can be made again, or done without
     last_write_seconds: float = 0.5  # the list of pods, by a daemon that ends
 
-    # --- processes, evidence, ourselves ---
+    # --- processes, evidence, ourselves
     autopsy_seconds: float = 0.1  # evidence never outranks the pods
     parent_seconds: float = 0.02  # another's child tells its exit code once its parent has waited for it
     boot_source_seconds: float = 10.0  # how the last boot ended: only the record waits

@@ -82,7 +82,7 @@ def plain_payload(payload: bytes) -> Any:
         return payload.hex()
 
 
-# --- frames ---------------------------------------------------------------------------------------
+# --- frames
 
 #: A reader searches for it behind damage.
 FRAME_MAGIC = 0xEBB71DE5

@@ -45,7 +45,7 @@ TERMINATION_MODES = {
     "observe": "observe, the kubelet ends the pods itself",
 }
 
-# --- ConfigReconciler --------------------------------------------------------------------------
+# --- ConfigReconciler
 
 
 class ConfigAdopted(Decision):
@@ -118,7 +118,7 @@ class RemoveDropIn(Order):
     barrier: ClassVar[Barrier] = "synced"
 
 
-# --- LogindActor -------------------------------------------------------------------------------
+# --- LogindActor
 
 
 class Arm(Order):
@@ -215,7 +215,7 @@ class Leave(Decision):
     reason: str
 
 
-# --- KubeletActor ------------------------------------------------------------------------------
+# --- KubeletActor
 
 
 class MeansChosen(Decision):
@@ -280,7 +280,7 @@ class StartKubelet(Order):
     level = NOTICE
 
 
-# --- EpisodeActor ------------------------------------------------------------------------------
+# --- EpisodeActor
 
 
 class Resumed(Decision):
@@ -524,7 +524,7 @@ class EpisodeClosed(Decision):
     followed: bool = False
 
 
-# --- WaveActor ---------------------------------------------------------------------------------
+# --- WaveActor
 
 
 class PodStopBegan(Decision):
@@ -592,7 +592,7 @@ class AwaitUnmounts(Order):
         return f"waiting for the volumes of {pods}, for {span(self.timeout_ns)} at most"
 
 
-# --- HookActor ---------------------------------------------------------------------------------
+# --- HookActor
 
 
 class DeletePod(Order):
@@ -824,7 +824,7 @@ class PodEnded(Decision):
         return f"{_ENDS[self.outcome]}{after}{f': {self.reason}' if self.reason else ''}"
 
 
-# --- NodeStatusActor ---------------------------------------------------------------------------
+# --- NodeStatusActor
 
 
 class AnnounceNode(Order):
@@ -1056,7 +1056,7 @@ class StatusesSettled(Decision):
         return f"not delivered in time: the status of {names.some_of(self.missing)}"
 
 
-# --- the system itself -------------------------------------------------------------------------
+# --- the system itself
 
 
 class ActorFailed(Decision):

@@ -409,7 +409,7 @@ def _set_reserve(directory: Path, size_bytes: int) -> None:
         os.close(descriptor)
 
 
-# --- how long the journal waits for a disk --------------------------------------------------------
+# --- how long the journal waits for a disk
 
 #: A crash of the machine loses at most this much data for which no caller waited.
 UNSYNCED_SECONDS = 0.1
@@ -474,7 +474,7 @@ async def close_file(file: SegmentFile) -> None:
         await bounded(file.close)
 
 
-# --- becoming the writer of a location ------------------------------------------------------------
+# --- becoming the writer of a location
 
 #: Far more than a segment ever has.
 COPY_BYTES_MAX = 1024 * 1024 * 1024
@@ -574,7 +574,7 @@ def _segment_names(source: Source, journal_id: bytes, below: int | None) -> list
     ]
 
 
-# --- retention ----------------------------------------------------------------------------------
+# --- retention
 
 
 #: Outside of an episode, seal a segment of this size: a start reads the newest one, 50 ms for 1 MiB.

@@ -133,7 +133,7 @@ JOURNAL_TEXTS = {
 }
 
 
-# --- the daemon itself -------------------------------------------------------------------------
+# --- the daemon itself
 
 
 class DaemonStarted(Fact):
@@ -310,7 +310,7 @@ class LastBootRead(Fact):
         return f"the last boot's end: {'; '.join(filter(None, said)) or 'no log has it'}"
 
 
-# --- storage -----------------------------------------------------------------------------------
+# --- storage
 
 
 class DurabilityLate(Fact):
@@ -347,7 +347,7 @@ class StorageMoved(Fact):
     first_seq: int
 
 
-# --- logind and the bus ------------------------------------------------------------------------
+# --- logind and the bus
 
 
 class LogindRead(Fact):
@@ -482,7 +482,7 @@ class DropInsRead(Fact):
         return f"logind's drop-ins ask for {span(self.others_ns)}, ours: {ours}"
 
 
-# --- pods and their containers -----------------------------------------------------------------
+# --- pods and their containers
 
 
 class InventoryTaken(Fact):
@@ -621,7 +621,7 @@ class AutopsyTaken(Fact):
         return f"just before SIGKILL, what ran in {self.container} was {text.partition(': ')[2]}{wrote}"
 
 
-# --- a Kubernetes node -------------------------------------------------------------------------
+# --- a Kubernetes node
 
 
 class KubeletRead(Fact):
@@ -729,7 +729,7 @@ class StatusesSeen(Fact):
         return "the API server has every final status"
 
 
-# --- people ------------------------------------------------------------------------------------
+# --- people
 
 
 class HurryRequested(Fact):

@@ -142,7 +142,7 @@ def who_of(event: Any) -> str:
 BACK_UNDER = {True: "under the same boot id", False: "under another boot id"}
 
 
-# --- facts ----------------------------------------------------------------------------------------
+# --- facts
 
 
 class LeaderStarted(Fact):
@@ -350,7 +350,7 @@ class NodesCounted(Fact):
         return counts if self.sees_leases else f"{counts}; no lease is seen renewed"
 
 
-# --- facts about pods and volumes -----------------------------------------------------------------
+# --- facts about pods and volumes
 
 
 class WorkListed(Fact):
@@ -438,7 +438,7 @@ class AttachmentGone(Fact):
     name: kinds.Uid
 
 
-# --- OutageActor ----------------------------------------------------------------------------------
+# --- OutageActor
 
 
 class OutageBegan(Decision):
@@ -717,7 +717,7 @@ class OutageAbandoned(Decision):
         )
 
 
-# --- ProofActor -----------------------------------------------------------------------------------
+# --- ProofActor
 
 
 class ReadSources(Order):
@@ -787,7 +787,7 @@ class ContradictionEnded(Decision):
         return f"{who_of(self)} contradicts no longer: {self.reason}"
 
 
-# --- StuckPodActor and DetachActor ----------------------------------------------------------------
+# --- StuckPodActor and DetachActor
 
 
 class PodWaits(Decision):

@@ -184,7 +184,7 @@ def refuse_foreign(header: Header | None, machine_id: str) -> None:
         )
 
 
-# --- a copy's findings ----------------------------------------------------------------------------
+# --- a copy's findings
 # A part or a redacted copy of a damaged journal shows no damage. So it has the original's findings, or a
 # reader would report an intact journal.
 

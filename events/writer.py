@@ -180,7 +180,7 @@ class Writer:
                 self._last_resort(line)
 
 
-# --- the backlog goes to disk ---------------------------------------------------------------------
+# --- the backlog goes to disk
 
 #: A whole shutdown of 1 000 pods is about 20 records of 300 bytes a pod.
 RESERVE_BYTES = 8 * 1024 * 1024
@@ -244,7 +244,7 @@ class Driver:
             with suppress(OSError):
                 await disk.bounded(storage.release)
 
-    # --- writing -------------------------------------------------------------------------------
+    # --- writing
 
     async def _write_loop(self) -> None:
         while not self._backlog.settled:
@@ -319,7 +319,7 @@ class Driver:
             raise OSError(errno.EBADF, "no segment is open")
         return self._file
 
-    # --- syncing -------------------------------------------------------------------------------
+    # --- syncing
 
     async def _sync_loop(self) -> None:
         while True:
@@ -365,7 +365,7 @@ class Driver:
             self._broken = error
             self._backlog.kick()
 
-    # --- failing -------------------------------------------------------------------------------
+    # --- failing
 
     async def _move(self, error: OSError) -> None:
         """Continue in another file, at the next location that works."""

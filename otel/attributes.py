@@ -21,7 +21,7 @@ Error = Literal[
     "forced-detach",
 ]
 
-# --- by the conventions ------------------------------------------------------------------------
+# --- by the conventions
 
 SERVICE_NAME = "service.name"
 SERVICE_VERSION = "service.version"
@@ -39,7 +39,7 @@ PARENT_PID = "process.parent_pid"
 COMMAND = "process.command"
 ERROR_TYPE = "error.type"
 
-# --- the shutdown ------------------------------------------------------------------------------
+# --- the shutdown
 
 EPISODE = "ebbtide.episode.id"
 BOOT_ID = "ebbtide.boot.id"
@@ -60,7 +60,7 @@ WAVES = "ebbtide.plan.waves"
 CUT = "ebbtide.cut"
 DROPPED = "ebbtide.dropped_events"
 
-# --- waves and pods ----------------------------------------------------------------------------
+# --- waves and pods
 
 WAVE = "ebbtide.wave.index"
 PRIORITY = "ebbtide.wave.priority"
@@ -76,7 +76,7 @@ ASKED = "ebbtide.pod.asked_ms"
 POD_PRIORITY = "ebbtide.pod.priority"
 LATE = "ebbtide.pod.late"
 
-# --- containers --------------------------------------------------------------------------------
+# --- containers
 
 HOOK_KIND = "ebbtide.hook.kind"
 HOOK_RESULT = "ebbtide.hook.result"
@@ -91,7 +91,7 @@ IGNORED = "ebbtide.process.signals_ignored"
 CONNECTIONS = "ebbtide.process.connections"
 CONTINUED = "ebbtide.continued"
 
-# --- orders ------------------------------------------------------------------------------------
+# --- orders
 
 RESULT = "ebbtide.order.result"
 ORDER = "ebbtide.order.key"
@@ -102,7 +102,7 @@ READY = "ebbtide.announce.ready"
 STATUSES = "ebbtide.deliver.statuses"
 UNDELIVERED = "ebbtide.flush.undelivered"
 
-# --- a Kubernetes node -------------------------------------------------------------------------
+# --- a Kubernetes node
 
 TERMINATION_MODE = "ebbtide.shutdown.means"
 HANDED_OVER = "ebbtide.shutdown.handed_over"
@@ -114,12 +114,12 @@ MISSING = "ebbtide.statuses.missing"
 MOUNTED = "ebbtide.mounts.left"
 SAFE_TO_DETACH = "ebbtide.detach.safe"
 
-# --- what goes on beside -----------------------------------------------------------------------
+# --- what goes on beside
 
 ACTION = "ebbtide.resume.action"
 LINK = "ebbtide.link"
 
-# --- outages -----------------------------------------------------------------------------------
+# --- outages
 
 NODE_UID = "k8s.node.uid"
 PERSISTENT_VOLUME = "k8s.persistentvolume.name"

@@ -148,7 +148,7 @@ def check_headers(protocol: Protocol, headers: Sequence[tuple[str, str]]) -> Non
             raise BadDestination(f"the value of header {name} holds a tab: grpc takes printable ASCII only")
 
 
-# --- the standard environment -------------------------------------------------------------------
+# --- the standard environment
 
 
 def from_environment(environ: Mapping[str, str]) -> Given:

@@ -168,7 +168,7 @@ class Meters(msgspec.Struct, kw_only=True, omit_defaults=True):
         return need
 
 
-# --- records into meters --------------------------------------------------------------------------
+# --- records into meters
 
 
 def fold(meters: Meters, records: Iterable[Record]) -> None:
@@ -354,7 +354,7 @@ def fold_before(sources: Sequence[Source], journal_id: bytes, seq: int) -> Meter
     return meters
 
 
-# --- how a value is found -------------------------------------------------------------------------
+# --- how a value is found
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -666,7 +666,7 @@ CATALOG: tuple[Metric, ...] = (
 )
 
 
-# --- text format 0.0.4 ----------------------------------------------------------------------------
+# --- text format 0.0.4
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"

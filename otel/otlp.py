@@ -41,7 +41,7 @@ from ebbtide.otel.destination import BadDestination, Destination
 from ebbtide.otel.sending import Accepted, Again, Answer, Refused, Rejected
 from ebbtide.otel.span import Resource, Span
 
-# --- spans in the SDK's types, and as JSON ---------------------------------------------------------
+# --- spans in the SDK's types, and as JSON
 
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 _UNSET = Status(StatusCode.UNSET)
@@ -95,7 +95,7 @@ def encode_traces_json(spans: Sequence[Span], resource: Resource) -> bytes:
     return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-# --- sending ---------------------------------------------------------------------------------------
+# --- sending
 
 #: gRPC servers take 4 MiB by default, and collectors forward over gRPC.
 REQUEST_BYTES_MAX = 3 * 1024 * 1024
@@ -264,7 +264,7 @@ def failure_text(error: BaseException) -> str:
     return where + printable_line(str(reason))
 
 
-# --- the messages of an answer ---------------------------------------------------------------------
+# --- the messages of an answer
 
 M = TypeVar("M", bound=Message)
 
@@ -316,7 +316,7 @@ def printable_line(text: bytes | str) -> str:
     return "".join(each if each.isprintable() else "�" for each in line)[:REASON_CHARACTERS_MAX]
 
 
-# --- what an answer means -------------------------------------------------------------------------
+# --- what an answer means
 
 
 #: A longer pause is a mistake.

@@ -134,7 +134,7 @@ def end_proofs(trace: OutageTrace, statements: int, attributes: Values) -> None:
         trace.span("proof", who, began_ns, ((at.WHO, who), *attributes))
 
 
-# --- orders ------------------------------------------------------------------------------------
+# --- orders
 
 
 def ordered(trace: OutageTrace, event: Order) -> None:

@@ -196,7 +196,7 @@ class ShutdownTrace(EpisodeTrace):
         self.close(outcome, self.fold.record.last_ns, gone=True)
 
 
-# --- the shutdown ------------------------------------------------------------------------------
+# --- the shutdown
 
 
 def shutdown_began(trace: ShutdownTrace, event: d.ShutdownBegan) -> None:
@@ -303,7 +303,7 @@ def statuses_settled(trace: ShutdownTrace, event: d.StatusesSettled) -> None:
         trace.span("flush", "", began_ns, ((at.UNDELIVERED, left),), failed=failed)
 
 
-# --- waves -------------------------------------------------------------------------------------
+# --- waves
 
 
 def wave_ended(trace: ShutdownTrace, event: d.WaveEnded) -> None:
@@ -355,7 +355,7 @@ def wave_span(
     )
 
 
-# --- pods --------------------------------------------------------------------------------------
+# --- pods
 
 
 def pod_ended(trace: ShutdownTrace, event: d.PodEnded) -> None:
@@ -561,7 +561,7 @@ def process_state(process: ProcessReport) -> Values:
     return ((at.STATE, process.state), waits, (at.IGNORED, process.signals_ignored))
 
 
-# --- orders ------------------------------------------------------------------------------------
+# --- orders
 
 #: An order's attributes, by type.
 ORDERS: dict[str, Callable[[Any], Values]] = {

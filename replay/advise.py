@@ -153,7 +153,7 @@ def tried_advice(evidence: Evidence, caution: Caution, try_out: TryOut) -> Advic
 Boldness = Literal["bold", "longer", "as-it-is"]
 
 
-# --- how each pod really stopped ---
+# --- how each pod really stopped
 
 # A stop counts from its begin, because a grace has to cover hooks too.
 
@@ -273,7 +273,7 @@ def _priority(pod: PodRecord) -> int:
     return DEFAULT_PRIORITY if pod.priority is None else pod.priority
 
 
-# --- how long stopping takes, if some were killed before ---
+# --- how long stopping takes, if some were killed before
 
 # The Kaplan-Meier estimate (1958). Stopping would look too quick without the killed pods, or with their time
 # as their need. If the longest times are all censored, the curve stays above 0 and does not reach a quantile
@@ -364,7 +364,7 @@ def wave_curves(shutdown: ShutdownRecord) -> dict[int, Survival]:
     return {wave: _times_of(stops[wave]) for wave in sorted(stops) if wave >= 0}
 
 
-# --- evidence that adds up ---
+# --- evidence that adds up
 
 
 class NewestShutdown(NamedTuple):
@@ -375,14 +375,14 @@ class NewestShutdown(NamedTuple):
 
 
 class Evidence:
-    """From many journals in any order."""
+    """Adds up stops from many journals in any order."""
 
     def __init__(self) -> None:
         self.shutdowns = self.pods = self.today = 0
         #: Two clusters may have nodes of one name.
         self.machines: dict[tuple[str, str], None] = {}
         self.newest: NewestShutdown | None = None
-        #: Their number by nanoseconds.
+        #: By kind: the number of stops by nanoseconds.
         self.stops: dict[StopKind, Counter[int]] = {}
         #: Pods that are no evidence, by priority.
         self.left_out: Counter[int] = Counter()
@@ -619,7 +619,7 @@ _KEPT_TEXTS: dict[KeptBecause, str] = {
 }
 
 
-# --- to paste ---
+# --- to paste
 
 COMMENT_COLUMNS = 76
 

@@ -71,7 +71,7 @@ def critical_chain(found: ShutdownOrRecord | Outage | OutageRecord) -> time_spen
 
 
 def diff(a: ShutdownOrRecord, b: ShutdownOrRecord) -> diffing.Difference:
-    """Of two shutdowns, also in two journals (`replay.diff`)."""
+    """Compares two shutdowns, also of two journals (`replay.diff`)."""
     return diffing.diff(_account(a), _account(b))
 
 
@@ -106,7 +106,7 @@ def advise(shutdowns: Iterable[ShutdownOrRecord], caution: Caution = CAUTION) ->
 
 
 def simulate(seed: int = 0, **wanted: Any) -> Simulated:
-    """``wanted``: as in `replay.sim.simulate.SimulationRequest`.
+    """Simulates a whole shutdown. ``wanted``: as in `replay.sim.simulate.SimulationRequest`.
 
     Raises TypeError for an unknown name, ValueError for a wrong value.
     """

@@ -119,7 +119,7 @@ class Stopped(System):
         return super()._recipients(event, *how)
 
 
-# --- an actor's state as rows ---
+# --- an actor's state as rows
 
 #: Suffixes of fields with a moment of the monotonic clock; other ``_ns`` are durations.
 MOMENT_SUFFIXES = (

@@ -115,7 +115,7 @@ def _key(kind: str, started: str) -> tuple[Column, ...]:
     )
 
 
-# --- the columns ---
+# --- the columns
 
 KEY = _key("shutdown", "the signal, by the wall clock")
 
@@ -254,7 +254,7 @@ TABLES: tuple[Table, ...] = (
 )
 
 
-# --- outages ---
+# --- outages
 
 OUTAGE_KEY = _key("outage", "it was suspected, by the wall clock")
 

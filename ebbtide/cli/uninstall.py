@@ -121,7 +121,7 @@ def remove_drop_in(root: Path = Path("/")) -> Step:
 
 
 def find_parts(node: LocalNode) -> NodeParts | str:
-    """Or why the Node cannot be read from here."""
+    """The Node's parts, or why it cannot be read from here."""
     from ebbtide.extras import PackagesMissing
     from ebbtide.modes import ModeUnavailable, find_node_parts
 

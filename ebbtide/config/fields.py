@@ -264,7 +264,7 @@ def rule_error(node: Node, path: str, error: ValueError) -> DocumentError:
     return DocumentError(f"{path}: {error}" if path else str(error), node.line)
 
 
-# --- Go's durations (``30s``, ``1m30s``, ``1.5h``) in integer nanoseconds ----------------------------
+# --- Go's durations (``30s``, ``1m30s``, ``1.5h``) in integer nanoseconds
 
 #: Go accepts both micro signs.
 UNITS_NS = {

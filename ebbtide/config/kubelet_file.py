@@ -193,7 +193,7 @@ def _like(node: Node, name: str) -> Node:
 
 
 def documents_of(text: str, repeated: list[DocumentError], notes: list[Note]) -> tuple[str, list[Node]]:
-    """And the text that has them. Only the kubelet's document, if the others behind it are no YAML. Raises
+    """The text, unpacked, and its documents: only the kubelet's, if the others behind it are no YAML. Raises
     DocumentError.
     """
     text, found = _of_user_data(_unpacked(text)), list[Node]()

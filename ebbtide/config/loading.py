@@ -104,7 +104,7 @@ def read_configuration(path: str | Path) -> bytes:
 
 
 def load_named(paths: Sequence[Path]) -> Loaded:
-    """Else the default file, if it exists. Raises ConfigError."""
+    """Loads ``paths``, else the default file if it exists. Raises ConfigError."""
     return load(paths or default_paths())
 
 

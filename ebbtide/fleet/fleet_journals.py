@@ -37,7 +37,7 @@ from ebbtide.memory import WORKER_BYTES_MAX, MemoryWatch, too_large_text
 from ebbtide.replay.journal_library import Journal, utc
 from ebbtide.shipping.shipping_destination import LAYOUT
 
-# --- stores by their URLs ---
+# --- stores by their URLs
 
 _CREDENTIALS = re.compile(r"(?i)(key|token|secret|signature|sig|password|credential)[^=&]*=")
 
@@ -183,7 +183,7 @@ def _status_text(url: str, path: str) -> str:
     return found[-1]
 
 
-# --- planned ---
+# --- planned
 
 #: Digits of a journal's id in its objects' names.
 ID_BEGIN = 8
@@ -439,7 +439,7 @@ def location_of(ref: Ref, folder: str | None = None) -> str:
     return f"{place_name(ref.url).rstrip('/')}/{ref.folder if folder is None else folder}".rstrip("/")
 
 
-# --- opened ---
+# --- opened
 
 
 EpisodeRecordT = TypeVar("EpisodeRecordT", bound=EpisodeRecord)

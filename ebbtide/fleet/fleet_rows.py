@@ -230,7 +230,7 @@ def not_whole_text(row: Mapping[str, Any]) -> str:
     return f"{row['node'] or row['journal_id']} ({row['location']}): {'; '.join(said)}" if said else ""
 
 
-# --- Parquet files ---
+# --- Parquet files
 
 #: Fixed: the same rows are the same bytes.
 GROUP_ROWS = 20_000
@@ -279,7 +279,7 @@ def write_files(
     return {name: file.count for name, file in files.items()}
 
 
-# --- Spark's data source (`pyspark_ebbtide`), without Spark ---
+# --- Spark's data source (`pyspark_ebbtide`), without Spark
 
 
 MIB = 1 << 20

@@ -84,7 +84,7 @@ def _ask(opened: Opened, verb: Verb[AnswerT]) -> list[AnswerT]:
     ]
 
 
-# --- verify ---
+# --- verify
 
 
 class Verified(Answer, frozen=True, kw_only=True):
@@ -117,7 +117,7 @@ def _verify(journal: Journal) -> Iterator[Verified]:
 VERIFY = Verb(Verified, _verify)
 
 
-# --- what-if ---
+# --- what-if
 
 
 class PodDecided(NamedTuple):
@@ -186,7 +186,7 @@ def _what_if(settings: Settings, journal: Journal) -> Iterator[Decided]:
     yield Decided(**_verdict(journal))
 
 
-# --- advice ---
+# --- advice
 
 
 class Used(Answer, frozen=True, kw_only=True):

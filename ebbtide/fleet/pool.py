@@ -120,7 +120,7 @@ def _begin_worker() -> None:
     gc.freeze()
 
 
-# --- on the executors of Apache Spark ---
+# --- on the executors of Apache Spark
 
 #: Spark 4 needs it.
 JAVA_MIN = 17

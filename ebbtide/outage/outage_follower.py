@@ -99,7 +99,7 @@ def in_trouble(view: ClusterView, node: str, uid: str) -> bool:
 
 
 class Recovered(NamedTuple):
-    """``trace_id``: of the open outage, or empty. ``keep_from``: the first that stays; 0: the open one."""
+    """``trace_id``: of the open outage, or empty. ``keep_from``: the first kept outage; 0: the open one."""
 
     system: System
     verdict: Verdict

@@ -94,7 +94,7 @@ def closed_segments(sources: Sequence[Source]) -> list[Segment]:
     return sorted((each for each in segments if each.number < last), key=lambda each: each.number)
 
 
-# --- the cursor ---
+# --- the cursor
 
 FILE_NAME, LOCK_NAME = "shipped.json", "shipped.lock"
 FORMAT = 1

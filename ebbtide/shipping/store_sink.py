@@ -34,7 +34,7 @@ from ebbtide.shipping.shipping_destination import (
     object_key,
 )
 
-# --- the client ---
+# --- the client
 
 #: The largest segment then needs half a mebibyte a second.
 PUT_SECONDS_MAX = 120.0

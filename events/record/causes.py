@@ -176,7 +176,7 @@ def reason_text(pod: shutdown_record.PodRecord) -> str:
     return "; ".join(part for part in (cause.sentence, *parts) if part)
 
 
-# --- the tree of causes ------------------------------------------------------------------------
+# --- the tree of causes
 
 # A root explains the pods that it hurt, and the notices that follow from it. The order: machine, part of the
 # node, configuration, pod.
@@ -630,7 +630,7 @@ def _hooks(night: _Night, roots: dict[str, str]) -> Iterator[_Found]:
                 yield _Found(root, code, "mixed", sentence, f"the preStop hook {how}", pod.uid)
 
 
-# --- the headline ------------------------------------------------------------------------------
+# --- the headline
 
 KIND_TEXTS = {
     "poweroff": "power-off",

@@ -159,7 +159,7 @@ def grouped_by_episode(records: Sequence[RawRecord]) -> Sequence[RawRecord]:
     return made
 
 
-# --- a shutdown ---------------------------------------------------------------------------------
+# --- a shutdown
 
 
 class BootRecord(NamedTuple):
@@ -437,7 +437,7 @@ class ShutdownFold(EpisodeFold):
     def labels(self, uids: Iterable[str]) -> str:
         return shortened_list(list(map(self.label, uids)))
 
-    # --- notices ------------------------------------------------------------------------------
+    # --- notices
 
     def note(self, code: str, uid: str = "", **values: Any) -> None:
         """Adds a notice at the current record."""
@@ -458,7 +458,7 @@ class ShutdownFold(EpisodeFold):
         text = notice_text(code, **values)
         return shutdown_record.Notice(seq=point.seq, at_ns=point.at_ns, code=code, text=text, pod=uid)
 
-    # --- the end ------------------------------------------------------------------------------
+    # --- the end
 
     @property
     def goes_on(self) -> bool:
@@ -530,7 +530,7 @@ class ShutdownFold(EpisodeFold):
             )
         return tuple(found)
 
-    # --- the shutdown and its waves ------------------------------------------------------------------
+    # --- the shutdown and its waves
 
     @meaning(d.ShutdownDetected)
     def shutdown_detected(self, event: d.ShutdownDetected) -> None:
@@ -652,7 +652,7 @@ class ShutdownFold(EpisodeFold):
             if event.followed and pod.outcome is None:
                 pod.goes_on, pod.reason = True, "goes on in the next shutdown"
 
-    # --- orders beside the waves ---------------------------------------------------------------------
+    # --- orders beside the waves
 
     @meaning(*(kind for kind in base.TYPES.values() if issubclass(kind, base.Order) and kind.beside))
     def side_order_given(self, event: base.Order) -> None:
@@ -689,7 +689,7 @@ class ShutdownFold(EpisodeFold):
         elif key.what == "kill":
             self.container(key.subject, key.part).kill_refusal = why
 
-    # --- a Kubernetes node ---------------------------------------------------------------------------
+    # --- a Kubernetes node
 
     @meaning(d.MeansChosen)
     def termination_mode_chosen(self, event: d.MeansChosen) -> None:
@@ -764,7 +764,7 @@ class ShutdownFold(EpisodeFold):
             if uids:
                 self.note(code, count=plural(len(uids), "pod"), pods=self.labels(uids))
 
-    # --- pods, hooks and containers ------------------------------------------------------------------
+    # --- pods, hooks and containers
 
     # If the kubelet ends a pod, its stop begins with its delete, or in mode observe with its wave.
 
@@ -909,7 +909,7 @@ class ShutdownFold(EpisodeFold):
                 pod.hurried_ns = self.point.at_ns
                 self.note("hurried", pod.uid, asker=event.asked_by)
 
-    # --- the daemon and the machine ------------------------------------------------------------------
+    # --- the daemon and the machine
 
     @meaning(f.DaemonStarted)
     def daemon_started(self, event: f.DaemonStarted) -> None:
@@ -1014,7 +1014,7 @@ CLOSING_TAGS = (d.Resumed.__name__, d.StatusesSettled.__name__)
 MARK_TAGS = {tag: None for tag, kind in base.TYPES.items() if issubclass(kind, base.Mark)}
 
 
-# --- the node outside of a shutdown -------------------------------------------------------------
+# --- the node outside of a shutdown
 
 #: Why the daemon is not armed, before it has tried.
 NOT_STARTED, STARTING = "not started", "starting"

@@ -182,7 +182,7 @@ class OutageRecord(EpisodePart):
         return (*self.pods, *self.attachments)
 
 
-# --- the fold ----------------------------------------------------------------------------------
+# --- the fold
 
 
 class OutageBoots:
@@ -360,7 +360,7 @@ class OutageFold(EpisodeFold):
         record.attachments = tuple(self.attachments.values())
         return record
 
-    # --- what each event means ---------------------------------------------------------------------
+    # --- what each event means
 
     @meaning(o.LeaderStarted)
     def leader_started(self, event: o.LeaderStarted) -> None:
@@ -511,7 +511,7 @@ class OutageFold(EpisodeFold):
         if self.boots.tell(event, over=not self.goes_on):
             self.record.last_boot = event
 
-    # --- pods and attachments ----------------------------------------------------------------------
+    # --- pods and attachments
 
     @meaning(o.PodLost)
     def pod_lost(self, event: o.PodLost) -> None:

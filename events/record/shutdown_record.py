@@ -462,7 +462,7 @@ def with_verdict(shutdown: RecordT, verdict: Verdict) -> RecordT:
     return replace(shutdown, damage=damage_of(verdict, here=False))
 
 
-# --- what a pod's stop is made of --------------------------------------------------------------
+# --- what a pod's stop is made of
 
 #: ``killed``: by our SIGKILL, or it did not end in spite of that.
 StopPartKind = Literal["hook", "stop", "killed"]
@@ -566,7 +566,7 @@ def was_killed(container: ContainerRecord) -> bool:
     return not (container.exited_ns is not None and by_itself)
 
 
-# --- its notices --------------------------------------------------------------------------------
+# --- its notices
 
 #: By code. Codes are stable.
 NOTICE_TEXTS: dict[str, str] = {

@@ -113,7 +113,7 @@ def _figures(outage: OutageRecord) -> Markup:
     return figures(rows)
 
 
-# --- what it waited for ---
+# --- what it waited for
 
 
 def _hanging(outage: OutageRecord) -> Markup:

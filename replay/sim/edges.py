@@ -40,13 +40,13 @@ class DaemonProcess(Protocol):
     def alive(self) -> bool: ...
 
     def report(self, delay_ns: int, fact: Fact) -> object:
-        """Without an order."""
+        """Report a fact without an order."""
 
     def watch(self, script: Watching) -> object:
         """Run a script while this process lives."""
 
     def end_order(self, key: str, outcome: Outcome) -> object:
-        """Also if its script waits."""
+        """End an order, even if its script waits."""
 
 
 class SimulatedEdge:
@@ -68,7 +68,7 @@ class SimulatedEdge:
         self._node.log.note(what, uid, container, detail, life=self._daemon.number, late=late)
 
 
-# --- logind ---
+# --- logind
 #
 # Subscribe, lock, read, in this order: then the signal, the refused lock or the property shows a shutdown
 # that begins in between.
@@ -201,7 +201,7 @@ class LogindEdge(SimulatedEdge):
         return Outcome("failed", "another file is read after ours")
 
 
-# --- the container runtime ---
+# --- the container runtime
 
 UNKNOWN_CONTAINER = "no such container is known here"
 
@@ -493,7 +493,7 @@ class RuntimeEdge(SimulatedEdge):
         return next(each.hook.kind for each in containers if each.name == order.container and each.hook)
 
 
-# --- beyond the network ---
+# --- beyond the network
 
 #: Longer than any boot.
 WHILE_HUNG_NS = 3600 * NS_PER_SECOND

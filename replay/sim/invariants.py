@@ -263,7 +263,7 @@ def breaches(views: Sequence[BootView]) -> Iterator[Breach]:
             yield from (Breach(of_boot.__name__, f"boot {view.number}: {each}") for each in of_boot(view))
 
 
-# --- the lock ---
+# --- the lock
 
 #: A daemon that has run this long has certainly caught up.
 CATCH_UP_NS_MAX = NS_PER_SECOND
@@ -424,7 +424,7 @@ def a_node_that_stays_is_armed(view: BootView) -> BreachSentences:
         yield "the node is still shown as going down"
 
 
-# --- waves ---
+# --- waves
 
 
 def waves_keep_their_order(view: BootView) -> BreachSentences:
@@ -526,7 +526,7 @@ def every_pod_is_signalled(view: BootView) -> BreachSentences:
                 yield f"{container_label(box)} ran at the release at {span(release.at_ns)}, without a signal"
 
 
-# --- pods and cancels ---
+# --- pods and cancels
 
 GRACE_FLOOR_NS = 2 * NS_PER_SECOND
 
@@ -840,7 +840,7 @@ def late_pods_are_rejected(view: BootView) -> BreachSentences:
                 yield f"record {record.seq}: {uid} is started in a shutdown"
 
 
-# --- the journal ---
+# --- the journal
 
 
 def each_order_ends_once(views: Sequence[BootView]) -> BreachSentences:
@@ -1021,7 +1021,7 @@ def no_failed_actor(view: BootView) -> BreachSentences:
             yield f"record {record.seq}: {event.actor} was given up after starts that ended at {ends}"
 
 
-# --- a Kubernetes node ---
+# --- a Kubernetes node
 
 #: After these kinds the same pods do not start here again.
 GOING_FOR_GOOD = ("poweroff", "halt")

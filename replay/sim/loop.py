@@ -163,7 +163,7 @@ class Loop:
         raise RanAway(f"the world moves by itself for ever, at {span(self.agenda.now_ns)}")
 
 
-# --- effects as scripts ---
+# --- effects as scripts
 
 # An order's script, a generator over the modelled node (`replay.sim.edges`), yields the times that it takes.
 # `Effects` runs scripts in virtual time, the tests' world as Trio tasks. Both keep the same rules: an actor's

@@ -54,7 +54,7 @@ class PodPlan(NamedTuple):
     appears_ns: int = 0
 
 
-# --- the plan of one run ---
+# --- the plan of one run
 #
 # Times count from the shutdown's signal, unless the name says otherwise.
 
@@ -261,7 +261,7 @@ def _draw_duration(takes: DurationQuantiles | None, draws: Draws) -> int | None:
     return None if takes is None else takes.draw(draws)
 
 
-# --- from a seed to a plausible node ---
+# --- from a seed to a plausible node
 
 #: Three waves, 60 s in all.
 DEFAULT_SETTINGS = Settings(
@@ -354,7 +354,7 @@ def draw_container_plan(draws: Draws) -> ContainerPlan:
     )
 
 
-# --- what goes wrong ---
+# --- what goes wrong
 
 KIND_WEIGHTS: tuple[tuple[int, ShutdownKind], ...] = (
     (5, "poweroff"),
@@ -392,7 +392,7 @@ def draw_faults(draws: Draws, *, calm: bool = False) -> Faults:
     return drawn._replace(again_after_ns=_maybe(draws, 1, 2, drawn.cancel_after_ns // MS, 60_000, MS))
 
 
-# --- a Kubernetes node ---
+# --- a Kubernetes node
 
 KUBELET_WEIGHTS: tuple[tuple[int, KubeletIs], ...] = ((20, "runs"), (1, "away"), (1, "stays"))
 

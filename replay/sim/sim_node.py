@@ -18,7 +18,7 @@ from ebbtide.events.facts import DaemonStarted
 from ebbtide.events.values import PlannedWave, Pod, Settings, ShutdownKind
 from ebbtide.replay.sim.scenario import ContainerPlan, Faults, HookPlan, PodPlan, mix, name_bits
 
-# --- the world log ---
+# --- the world log
 
 # World time runs on over crashes and boots. The invariants compare this log with the daemon's records.
 
@@ -64,7 +64,7 @@ class WorldLog:
         return (seen for seen in self.seen if seen.what in whats)
 
 
-# --- its pods ---
+# --- its pods
 
 #: Only the daemon that started a process can read its exit code.
 StartedBy = int
@@ -114,7 +114,7 @@ class SimulatedContainer:
 
 
 class SimulatedPods:
-    """``timer`` ends with the boot."""
+    """One boot's containers. ``timer`` ends with the boot."""
 
     def __init__(self, log: WorldLog, timer: Timer) -> None:
         self._log = log
@@ -241,7 +241,7 @@ class SimulatedPods:
             watcher(box)
 
 
-# --- its runtime ---
+# --- its runtime
 
 #: One of so many pods is a virtual machine, without a process here: only the runtime can signal it.
 HIDDEN_PODS = 8
@@ -299,7 +299,7 @@ class SimulatedRuntime(Hanging):
             do()
 
 
-# --- its kubelet ---
+# --- its kubelet
 
 # Its stop cancels the stops of pods without SIGKILL, as the real kubelet's does. A hung kubelet catches up
 # when it wakes up. Meanwhile the runtime carries out its calls: SIGKILL after the grace, a hook's timeout.
@@ -486,7 +486,7 @@ class Kubelet(Hanging):
         elif uid in self._asked:
             self._later(NOTICES_NS, partial(self._write, uid))
 
-    # --- its own graceful shutdown ---
+    # --- its own graceful shutdown
 
     def _take_lock(self) -> None:
         if not self._faults.kubelet_lock:
@@ -538,7 +538,7 @@ class Kubelet(Hanging):
             self._pods.start(box, KUBELET)
 
 
-# --- the machine ---
+# --- the machine
 
 #: From the final unit's start to the daemon's SIGTERM, and from the last unit's stop to the end.
 HALT_NS = 50 * MS
@@ -603,7 +603,7 @@ class SimulatedNode:
         )
         self.kind: ShutdownKind = "unknown"
         self.stopping = self.is_down = self.powered_off = False
-        #: After the next final unit's start.
+        #: The next final unit fails so long after its start.
         self.final_fails_ns: int | None = None
         #: How many exits are in the journal.
         self.exits_recorded: dict[tuple[str, str], int] = {}
@@ -614,7 +614,7 @@ class SimulatedNode:
         self._stops, self._down = stops, down
         self._stop_by_ns = 0
 
-    # --- pods ---
+    # --- pods
 
     def come_up(self, pod: Pod) -> None:
         """A pod runs before the daemon; some of its containers may have ended."""

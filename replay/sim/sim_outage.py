@@ -113,7 +113,7 @@ class World:
         self.word = self.draws.fork("word")
         self.said: dict[str, Any] = {}
         self.power_off_seconds = (0, 20, 60, 150)[self.power.below(4)]
-        #: The management controller and a power-off; ``stuck``: it obeys, and reports On.
+        #: How the management controller obeys a power-off; ``stuck``: it obeys, and reports On.
         self.bmc_obeys = ("yes", "yes", "lies", "refuses", "late", "stuck")[self.power.below(6)]
         self.bmc_stuck = False
         self.switched_off = 0
@@ -181,7 +181,7 @@ class World:
             if isinstance(record.event, Order):
                 self.acting.begin(record.event)
 
-    # --- the machine ---
+    # --- the machine
 
     def _beat(self) -> None:
         machine = self.machine
@@ -248,7 +248,7 @@ class World:
         self.alive_since = self.now if self.alive_since < 0 else self.alive_since
         self.after(self.draws.below(5_000), self._misfortune if self._one_in(3) else lambda: None)
 
-    # --- Kubernetes ---
+    # --- Kubernetes
 
     @property
     def there(self) -> bool:
@@ -318,7 +318,7 @@ class World:
             o.ElsewhereRead(uid="p2", namespace="d", name="db-0", owner_uid="w", node="node-2", ready=True)
         )
 
-    # --- what the controller reads ---
+    # --- what the controller reads
 
     def node_read(self) -> o.NodeRead:
         return o.NodeRead(

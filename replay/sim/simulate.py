@@ -206,6 +206,8 @@ class Booted(NamedTuple):
 
 
 class Machine:
+    """One run of a plan: call `run`, then read ``journal``, ``log`` and ``boots``."""
+
     def __init__(self, plan: drawing.SimulationPlan) -> None:
         self.plan = plan
         self._draws = drawing.Draws(plan.seed).fork("machine")

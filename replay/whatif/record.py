@@ -76,7 +76,7 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(f"a grant of {span(self.grant_ns)} is negative")
 
 
-# --- the record as it is ---
+# --- the record as it is
 
 
 def own_events(events: Iterable[Record], first_seq: int) -> Iterator[Record]:
@@ -214,7 +214,7 @@ def _is_after(step: list[RawRecord], first_seq: int, home: tuple[str, str]) -> b
     return isinstance(start, DaemonStarted) and (start.boot_id, start.userspace_id) != home
 
 
-# --- what a new run needs of it ---
+# --- what a new run needs of it
 
 
 class RecordPoint(NamedTuple):

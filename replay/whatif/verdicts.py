@@ -78,7 +78,7 @@ def killed_ns(pod: PodRecord) -> int | None:
     return min((each.killed_ns for each in pod.containers if each.killed_ns is not None), default=None)
 
 
-# --- doubts ---
+# --- doubts
 
 
 class Doubts:
@@ -136,7 +136,7 @@ class Doubts:
         return NO_DAEMON if away else self.of_moved
 
 
-# --- the change ---
+# --- the change
 
 
 def verdict_of(pods: PodRuns, doubt: str) -> Verdict:
@@ -176,7 +176,7 @@ def _ends_alike(pods: PodRuns) -> bool:
     return now == [had, had] or (pods.then.ended_ns or 0) < min(had, *now) * NS_PER_SECOND
 
 
-# --- how likely ---
+# --- how likely
 
 #: How often a pod ended well, by its end on record and in both runs (None: unknown). Measured over simulated
 #: nights with misfortunes (tests.replay.whatif.truth).

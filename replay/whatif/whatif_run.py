@@ -289,7 +289,7 @@ def _assumptions(shutdown: RecordedShutdown, seen: RecordedBehaviour, run: Run) 
         yield "cut-short", f"the record ends {end} after the signal: what comes later is not known"
 
 
-# --- the record and both runs side by side ---
+# --- the record and both runs side by side
 
 # If both runs agree, the result is as certain as the pod's evidence.
 

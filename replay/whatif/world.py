@@ -46,7 +46,7 @@ MOMENT_NS = 1
 #: They change no result, so they need no recorded twin.
 HARMLESS = (decisions.SendSignal, decisions.KillContainer, decisions.TakeAutopsy, decisions.CancelOrder)
 
-# --- how well the record supports a new run ---
+# --- how well the record supports a new run
 
 #: In the record; beyond a recorded limit ("it needed more than 20 s"); not in the record. A pod has the
 #: weaker level of both runs.
@@ -81,7 +81,7 @@ def weakest(found: Iterable[Support]) -> Support:
     return max(found, key=lambda each: LEVELS.index(each.level), default=Support())
 
 
-# --- when a fact of the new run is admitted ---
+# --- when a fact of the new run is admitted
 
 # Three rules make an unchanged run repeat the record: a fact at its recorded time keeps its place; a tick is
 # as late as the recorded tick of its deadline; without a daemon no fact is admitted. The lanes of
@@ -127,7 +127,7 @@ class RunAgenda(Agenda):
         return next(ends, at_ns)
 
 
-# --- how long a container and its hook take ---
+# --- how long a container and its hook take
 
 
 class RunContext(NamedTuple):
@@ -421,7 +421,7 @@ def keyed(fact: Fact, key: str) -> Fact:
     return fact if getattr(fact, "key", key) == key else replace(fact, key=key)
 
 
-# --- every order is answered ---
+# --- every order is answered
 
 
 class RecordedWorld:

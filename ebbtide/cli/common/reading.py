@@ -142,6 +142,7 @@ def open_journal(journals: Sequence[Path], *, logics: Collection[str] | None = N
 
 
 def conclude(verdict: Verdict) -> int:
+    """Reports the journal's defects; returns the exit code."""
     if verdict.state != "intact":
         remark(f"ebbtide: {verdict.banner}")
     return verdict.exit_code
