@@ -108,9 +108,7 @@ def test_the_command_line_sends_an_old_shutdown(
 def test_the_critical_path_is_seen_by_eye(
     backend: Backend, journal: Path, episodes: list[Shutdown], real: bool
 ) -> None:
-    """Jaeger's waterfall and ``replay critical-chain`` agree to the nanosecond, and each span names the
-    workload; read back from Tempo too.
-    """
+    """Jaeger's waterfall and ``replay critical-chain`` agree to the nanosecond; read back from Tempo too."""
     folder = DEMO if real else journal
     shutdown = (shutdowns(DEMO) if real else episodes)[0]
     account = next(shutdown_records(History([DirectorySource(folder)])))

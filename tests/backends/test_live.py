@@ -27,9 +27,7 @@ pytestmark = [pytest.mark.backend, pytest.mark.root]
 async def test_a_shutdown_is_there_when_the_lock_is_released(
     request: pytest.FixtureRequest, rig: Rig, name: str, protocol: str
 ) -> None:
-    """The back end has the ended spans during the shutdown. The flush is answered, and the rest follows: the
-    journal's projection, span by span.
-    """
+    """Ended spans come in the shutdown, the flush is answered, and in the end all is as projected."""
     backend: Backend = request.getfixturevalue(name)
 
     async def kept(holds: Callable[[Kept], bool]) -> Kept:

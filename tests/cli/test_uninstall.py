@@ -29,9 +29,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("mode, ended", [("auto", (1, "failed")), ("observe", (0, "nothing"))])
 def test_an_identity_that_is_gone(run: Run, machine: Path, mode: str, ended: tuple[int, str]) -> None:
-    """If a daemon may have left changes: exit code 1 with the reason; else no work. With --node-only a
-    wrong request.
-    """
+    """It fails if a daemon may have left changes. With --node-only it is a wrong request."""
     node = Node(())
     node.feed(
         DaemonStarted(

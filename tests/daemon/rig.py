@@ -322,10 +322,7 @@ def _children(pid: int) -> list[int]:
 
 
 def replay(*folders: Path) -> int:
-    """Replay every journal below these folders; the number of events.
-
-    Raises AssertionError at the first divergence.
-    """
+    """Replay every journal below these folders; the number of events. Fails at a divergence."""
     events = 0
     sources = [DirectorySource(path) for path in folders if path.is_dir()]
     for journal in sorted(

@@ -41,9 +41,7 @@ async def asked(rig: Rig) -> dict[str, Any]:
 
 
 async def test_metrics_over_a_shutdown_and_a_restart(rig: Rig) -> None:
-    """A shutdown's pods are counted once, when it closes, by the daemon that runs then, even without the side
-    file.
-    """
+    """A closed shutdown's pods are counted once, by the daemon that runs then, even without the side file."""
     port = free_port(socket.SOCK_STREAM)
     rig.configure({0: 2}, metricsListen=f"127.0.0.1:{port}")
     rig.pod("web", "after=0.1")

@@ -144,9 +144,7 @@ IGNORED_USER = "process 0: it takes no connection, uid 4242, has taken the machi
 async def test_a_holder_that_takes_no_connection(
     listens: bool, uid: int, line: str, machine: Machine, autojump_clock: trio.testing.MockClock
 ) -> None:
-    """A daemon that hangs still protects the machine, also if another user fills its queue. Another user's
-    process does not, nor one that only has the name.
-    """
+    """A hung daemon protects the machine. Another user's process does not, nor one with the name alone."""
     name = machine_lock_name(machine.address)
     own_uid = os.geteuid()
     os.seteuid(uid)

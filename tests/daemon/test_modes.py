@@ -115,9 +115,7 @@ WRONG = {"empty": b"", "a-map": b"{}", "no-text": bytes(range(256)), "wrong-type
 @pytest.mark.parametrize("mode", ["auto", "api", "cri", "observe"])
 @pytest.mark.parametrize("content", WRONG.values(), ids=WRONG)
 def test_a_file_that_is_no_kubeconfig(runtime: Path, mode: str, content: bytes) -> None:
-    """On the command line it is refused; otherwise only in a mode that needs it, so that other nodes stay
-    armed.
-    """
+    """On the command line it is refused. Otherwise only a mode that needs it refuses it."""
     path = put(places.KUBECONFIGS[1])
     path.write_bytes(content)
     section = NodeSection(kubeconfig=str(path))

@@ -163,10 +163,7 @@ async def test_starts_that_ended_at_different_places_have_not_failed(tmp_path: P
 
 
 async def test_facts_after_a_divergence_are_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The writer's version decided differently: the hook's end and the later exit still happened.
-
-    The facts do not produce this journal, so it is outside the replayed folders.
-    """
+    """The hook's end and the later exit happened. This journal does not replay: it is in another folder."""
     with TemporaryDirectory() as name:
         async with life(Path(name)) as first:
 

@@ -31,9 +31,7 @@ def ended(rig: Rig) -> bool:
 
 
 async def test_waves_end_before_the_machine_goes(rig: Rig) -> None:
-    """Rules 1 and 5: waves in order; the stored duplicate is removed, confirmed, before our lock; then
-    logind goes on.
-    """
+    """Rules 1 and 5: waves in order; the duplicate's removal is confirmed before our lock is released."""
     await two_waves(rig)
     assert [row.who for row in await rig.bed.ours()] == ["ebbtide"]
     assert len(rig.store.store[LOCK_NAME]) == 1
@@ -91,9 +89,7 @@ async def test_a_cancel_in_the_middle_is_honoured(rig: Rig) -> None:
 
 
 async def test_sigterm_while_the_system_stops_is_overtime(rig: Rig) -> None:
-    """Rule 7: logind is bypassed and SIGTERM is the only notice: waves run with time from the service
-    manager.
-    """
+    """Rule 7: SIGTERM is the only notice. The waves run with time from the service manager."""
     await two_waves(rig)
     await rig.bed.do("property", name="SystemState", signature="s", value="stopping")
     assert await rig.stop() == 0

@@ -106,9 +106,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 @pytest.mark.proof
 def test_a_child_without_a_sign_of_life_is_ended(bench: Bench, tmp_path: Path) -> None:
-    """A stopped child is killed and the next one has its lock; not a live one, nor one frozen together
-    with its supervisor.
-    """
+    """The next child has a killed one's lock. A child that is frozen with its supervisor is not killed."""
     lock = bench.pipe("lock")
     with benches(tmp_path / "well") as well, benches(tmp_path / "frozen") as frozen:
         bench.start("store=lock say=WATCHDOG=1 hang / fds exit=0")

@@ -83,9 +83,7 @@ async def running(folder: Path, endpoint: str, **fields: object) -> AsyncIterato
 
 
 async def test_it_sends_remembers_and_goes(tmp_path: Path) -> None:
-    """Niced, first OOM victim, no secret in arguments or environment, and it exits when done. Only traces:
-    Jaeger and Tempo accept no other data.
-    """
+    """Niced, first OOM victim, no secret in arguments or environment; traces only, and it exits when done."""
     collector = Collector()
     secret = (("authorization", "s3cret"),)
     async with collecting(collector), running(tmp_path, collector.endpoint, headers=secret) as bed:
@@ -106,9 +104,7 @@ async def test_it_sends_remembers_and_goes(tmp_path: Path) -> None:
 
 
 async def test_a_flush_is_answered_when_all_has_arrived(tmp_path: Path) -> None:
-    """The core's one order: it fails at once before any answer, then succeeds. A hung exporter takes the
-    order's own time, and its late answer ends no later flush.
-    """
+    """A hung exporter takes the order's own time, and its late answer ends no later flush."""
     collector = Collector()
 
     async def is_flushed() -> bool:

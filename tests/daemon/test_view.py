@@ -104,9 +104,7 @@ def test_what_is_no_question(words: tuple[str, ...], said: str) -> None:
 
 
 async def test_the_answer_is_the_commands(node: Node, journal: Path) -> None:
-    """Both outputs and the exit code, for this node's journal and daemon; bad words are the command's own
-    error.
-    """
+    """Both outputs and the exit code, for this node's journal and daemon; bad words are its own error."""
     async with node.serving():
         told = await node.ask("timeline", "-1", "--pod=web-0")
         status = await node.ask("status", "--output=table")
@@ -118,9 +116,7 @@ async def test_the_answer_is_the_commands(node: Node, journal: Path) -> None:
 
 
 async def test_a_node_that_goes_down_is_not_judged(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A doctor has low priority, ends when a shutdown begins, and does not start in one; the timeline
-    still answers.
-    """
+    """A doctor has low priority and ends when a shutdown begins. The timeline still answers."""
     monkeypatch.setitem(view.VIEWS, "doctor", ENDLESS)
     before = children()
     async with node.serving(), trio.open_nursery() as nursery:

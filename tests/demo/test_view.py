@@ -99,9 +99,7 @@ def test_time_does_not_run_below_zero() -> None:
 def test_on_a_terminal_it_is_live_and_ends_with_the_page(
     recorder: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The view changes in place, vanishes at the end, and the last page stays; its picture is a small
-    well-formed file.
-    """
+    """The view changes in place and vanishes; the last page stays. Its picture is a small file."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     taken = recorder.frames(recorder.run(COMMAND))
     texts = ["\n".join("".join(cell.character for cell in row) for row in each.screen) for each in taken]

@@ -419,9 +419,7 @@ async def names(bed: Bed) -> set[tuple[str, str, str]]:
 @pytest.mark.node
 @of_each_helm
 async def test_a_releases_life(bed: Bed, namespace: str, monitored: None, tmp_path: Path, major: int) -> None:
-    """Install as an earlier version, upgrade a value and the controller, roll back, uninstall: nothing
-    remains in the cluster.
-    """
+    """Install as an earlier version, upgrade, roll back, uninstall: nothing remains in the cluster."""
     values = tmp_path / "values.yaml"
     values.write_text(yaml.safe_dump(KEPT | {part: {"nodeSelector": NOWHERE} for part in ("node", "outage")}))
     to_cluster = ("-n", namespace, "--kubeconfig", bed.kubeconfig)

@@ -119,9 +119,7 @@ def test_the_data_source_has_every_table_that_is_asked() -> None:
 
 
 def test_it_answers_as_the_page_does(lake: Connection, made: Path, tmp_path: Path) -> None:
-    """Each query runs, each of the ten questions returns the tables' rows, and a choice filters. A killed
-    ingest writes its ledger last.
-    """
+    """Each question has the tables' rows, and a choice filters. A killed ingest writes its ledger last."""
     for title, sql in QUERIES.items():
         assert bool(rows(lake, as_grafana(sql))) == (title != "Journals that are not whole"), title
     for number, _, sql in questions():

@@ -301,9 +301,7 @@ async def test_a_token_reaches_no_further_than_its_work(bed: Bed, granted: Api) 
 
 
 async def test_what_the_nodes_own_identity_is_kept_from(bed: Bed, granted: Api) -> None:
-    """The API server's own refusals: other nodes, their pods and secrets. The rest is needed by its
-    kubelet.
-    """
+    """The API server refuses other nodes, their pods and secrets. Its kubelet needs the rest."""
     found = await abused(speaking(bed, kubelet("node-1").token))
     assert set(found) == KEPT_FROM_THE_NODE
 

@@ -71,9 +71,7 @@ def test_the_kubelet_of_this_node(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_the_hooks_of_a_container_would_ask() -> None:
-    """The pod's address and a named port; on the host network the node's address. A hook without a request
-    has a reason.
-    """
+    """The pod's address and a named port; on the host network the node's. No port: the reason."""
     pod = PodEntry("u-1", "shop", "web-0", "sandbox")
     get = HttpGetAction(port="web", path="/bye")
     for name, ports in (("main", {"web": 8080}), ("side", {})):
@@ -110,9 +108,7 @@ def test_a_list_that_is_none(body: bytes) -> None:
 
 
 def test_what_a_machine_looks_like(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kubelet's folder with a runtime socket, an identity, or the configuration make a node; a runtime
-    alone does not.
-    """
+    """A kubelet's folder with a socket, an identity, or the configuration make a node; no runtime alone."""
     for name in ("SOCKETS", "KUBECONFIGS"):
         monkeypatch.setattr(pods, name, ())
     assert detect_mode(NodeSection(), tmp_path) == "process"
@@ -148,9 +144,7 @@ def answered(taints: list[Object], patch: Answer) -> Scripted:
     [(200, True, False), (403, False, None), (422, False, True), (404, None, None), (500, None, None)],
 )
 async def test_what_the_dry_run_says(code: int, may: bool | None, confined: bool | None) -> None:
-    """NodeRestriction's refusal or our policy's is a no. A failure proves nothing, and a role without the
-    right hides the policy.
-    """
+    """A refusal is a no; a failure is no proof. A role without the right hides the policy."""
     server = answered([THEIRS, OURS], Answer(code, b"{}"))
     api, _ = await node_looks.examine_api_server(server, ApiServerState(), "node-1")
     assert (api.taint, api.confined) == (may, confined)

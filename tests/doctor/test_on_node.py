@@ -167,9 +167,7 @@ async def test_a_service_account_short_of_a_verb(node: tuple[Bed, Member], tmp_p
 
 
 async def test_plan_on_a_node(node: tuple[Bed, Member], tmp_path: Path) -> None:
-    """Without ``--pods``: the runtime's pods, with API priorities and graces, and the means. Without an
-    API server a static pod's manifest still gives its wave.
-    """
+    """The runtime's pods, with the API's priorities and graces; without an API server by the manifest."""
     bed, member = node
     await running(bed, pod("web", "node-1", terminationGracePeriodSeconds=3))
     where = ("--runtime", tmp_path / "run", "--grant", "30s")
@@ -195,9 +193,7 @@ async def test_plan_on_a_node(node: tuple[Bed, Member], tmp_path: Path) -> None:
 
 
 async def test_measuring_a_node_ends_nothing(node: tuple[Bed, Member], tmp_path: Path) -> None:
-    """The doctor measures the real parts and connects to a hook's target, but runs no hook and deletes no
-    pod.
-    """
+    """The doctor connects to a hook's target, but runs no hook and deletes no pod."""
     bed, member = node
     touch = {"preStop": {"exec": {"command": ["/bin/touch", "/tmp/hooked"]}}}
     get = {"preStop": {"httpGet": {"port": 8080, "path": "/bye"}}}

@@ -274,9 +274,7 @@ def test_tables_are_those_of_export_parquet(run: Run, nodes: Nodes, tmp_path: Pa
 
 @pytest.fixture
 def mixed(tmp_path: Path) -> Path:
-    """Four nodes' shipped segments, two each: ``plain`` under their names; ``store`` all but node-2 under
-    pseudonyms.
-    """
+    """Four shipped nodes, two segments each: ``store`` has all but node-2 under pseudonyms."""
     for node in (a_node(tmp_path, seed) for seed in (1, 2, 3, 4)):
         shipped(node, tmp_path / "plain")
         (shipped if node.name == "node-2" else shipped_redacted)(node, tmp_path / "store")

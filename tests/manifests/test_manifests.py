@@ -618,9 +618,7 @@ NODE = [{"kind": "Node", "name": "m", "controller": True}]
 
 
 def test_an_object_of_a_cluster_is_read_as_a_node_reads_it(tmp_path: Path) -> None:
-    """Owner, mirror, tolerations, claims, and which containers run. One that ended well is left out:
-    it must not make its pod Failed.
-    """
+    """A container that ended well is left out: it must not make its pod Failed."""
     mirror = {"name": "etcd-m", "annotations": MIRROR, "ownerReferences": NODE, "uid": "u-mirror"}
     owners = [{"kind": "DaemonSet", "name": "cni", "controller": True}]
     mesh, *ended = (

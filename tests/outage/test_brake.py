@@ -195,9 +195,7 @@ async def test_a_view_that_is_just_coming(autojump_clock: MockClock) -> None:
     (10, Brake(max_nodes=1000, max_share_percent=100, min_healthy=10), 0), (10, ALL, 10), (1, ALL, 0),
 ])  # fmt: skip
 async def test_how_many(nodes: int, settings: Brake, allowed: int, autojump_clock: MockClock) -> None:
-    """Nodes die and are tainted one by one; the smallest limit counts. The last of two only if configured,
-    and a single node has no other node to be seen by.
-    """
+    """The smallest limit counts. The last of two only if configured; no other node sees a single one."""
     cluster = Cluster(nodes, settings)
     granted = 0
     for name in cluster.names(nodes):
@@ -299,9 +297,7 @@ async def test_an_actor_that_is_gone(autojump_clock: MockClock) -> None:
 
 
 async def test_limits_of_a_part_of_the_cluster(autojump_clock: MockClock) -> None:
-    """By pool, by zone and for the control plane. A node that waits for its own part's place keeps none of
-    the others waiting.
-    """
+    """A node that waits for its own part's place keeps none of the others waiting."""
     master, other = CONTROL_PLANE
     cluster = Cluster(
         40,
@@ -355,9 +351,7 @@ async def test_a_kubelet_that_registers_with_the_taint(autojump_clock: MockClock
 
 
 async def test_a_deleted_node_and_the_next_one_of_its_name(autojump_clock: MockClock) -> None:
-    """The old one's volumes may hang for long. Each returns its own place, also that of a taint with which a
-    kubelet has registered.
-    """
+    """Each returns its own place, also the place of a taint with which a kubelet has registered."""
     cluster = Cluster(10, Brake(max_nodes=2))
     cluster.dead("n1", "n2")
     old, new = PermitEdge(cluster.permits, "n1", "before"), PermitEdge(cluster.permits, "n1", "n1")
@@ -450,9 +444,7 @@ def limit(settings: Brake, nodes: int) -> int:
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 async def test_laws(seed: int, autojump_clock: MockClock) -> None:
-    """For any requests, returns, changes and leaders: a permit keeps the bound, enough healthy nodes, and
-    needs a current view.
-    """
+    """A permit keeps the bound, leaves enough healthy nodes, and needs a current view."""
     draws = Draws(seed)
     count = draws.between(2, 30)
     settings = Brake(
@@ -523,9 +515,7 @@ async def test_laws(seed: int, autojump_clock: MockClock) -> None:
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 async def test_nobody_starves(seed: int, autojump_clock: MockClock) -> None:
-    """With constant new requests and few places each persistent request gets a place, and a free place is
-    used soon.
-    """
+    """Each request that persists gets one of few places, and a free place is used soon."""
     draws = Draws(seed)
     settings = Brake(max_nodes=draws.between(1, 6), max_share_percent=100)
     cluster = Cluster(64, settings, leases=False)

@@ -57,9 +57,7 @@ class Leading:
 
 
 async def test_the_first_uuid_outlives_leaders_and_nodes(autojump_clock: MockClock) -> None:
-    """By the providerID, which outlives its Node; without one by the Node's UID. Also junk: after it the
-    kubelet could name any free machine.
-    """
+    """By the providerID, else by the Node's UID. Also junk: the kubelet could name any free machine next."""
     server = ConfigMaps(Draws(1))
     honest, metal, junk = node("a", "u1", "aws:///z/i-1"), node("m", "u5"), node("j", JUNK)
     one = Leading(server, honest, metal, junk)
@@ -185,9 +183,7 @@ def test_nodes_that_name_one_machine_hear_of_each_other() -> None:
 
 
 def test_a_kubelet_that_names_all_machines_in_turn() -> None:
-    """It takes no identity from the others: no UUID but its first one counts, and none before that is known.
-    The check before a power-off sees each.
-    """
+    """It takes no identity from the others: only its first UUID counts. A power-off checks each name."""
     view = ClusterView()
     liar, victims = node("a", "u0"), [node(f"v{at}", f"u{at}") for at in range(1, 4)]
     view.first_uuids = {key: each.system_uuid for each in (liar, *victims) for key in machine_keys(each)}

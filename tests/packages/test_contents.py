@@ -69,9 +69,7 @@ def modes(packages: Packages, form: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("form", build.FORMATS)
 def test_the_list_of_files(packages: Packages, form: str) -> None:
-    """Exactly these, with a man page per command and the libraries; owned by root and writable only by
-    root.
-    """
+    """Exactly these, a man page per command, and the libraries; only root owns them and may write."""
     found = modes(packages, form)
     files = {path for path, mode in found.items() if mode[0] != "d"}
     libraries = {path for path in files if path.startswith(f"/{build.SITE}/")}
@@ -161,9 +159,7 @@ def test_every_compiled_module_is_there_for_each_python(packages: Packages) -> N
 
 
 def test_debians_own_judgement(packages: Packages) -> None:
-    """No lintian tag without an explained override, except zstd: Debian's archive lacks it, its dpkg does
-    not.
-    """
+    """No lintian tag without an explained override, but for zstd: Debian's archive lacks it."""
     if shutil.which("lintian") is None:
         pytest.skip("needs lintian")
     said("lintian", "--allow-root", "--suppress-tags", "malformed-deb-archive", str(packages.first["deb"]))

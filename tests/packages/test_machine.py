@@ -41,9 +41,7 @@ NOT_OURS = ("/var/log", "/var/lib/dpkg", "/var/lib/rpm", "/var/lib/systemd", "/v
 
 
 class Packager:
-    """``form``: deb with the machine's dpkg; rpm with the host's, on the machine's root and PID namespace,
-    so that scripts reach its service manager.
-    """
+    """``form``: deb by the machine's dpkg; rpm by the host's, in the machine's root and PID namespace."""
 
     def __init__(self, machine: Machine, form: str) -> None:
         self.machine = machine
@@ -89,9 +87,7 @@ async def files(machine: Machine) -> set[str]:
 
 
 class Watch:
-    """``looks`` at logind's list; ``without``: looks without our lock. ``said``: logind's signals about
-    delay locks.
-    """
+    """``without``: looks without our lock. ``said``: logind's signals about delay locks."""
 
     def __init__(self) -> None:
         self.over = False
@@ -180,9 +176,7 @@ async def main_pid(machine: Machine) -> str:
 
 @pytest.mark.parametrize("machine, form", list(product(SUITES, FORMATS)), indirect=["machine"])
 async def test_the_life_of_a_package(node: Node, packages: Packages, form: str) -> None:
-    """Installed it starts no service; enabled it arms; an upgrade always keeps the lock; a removal keeps
-    configuration and journal; a purge leaves no file.
-    """
+    """An upgrade always keeps the lock; a removal keeps configuration and journal; a purge leaves no file."""
     machine, packager = node.machine, Packager(node.machine, form)
     await machine.boot()
     before = await files(machine)
@@ -264,9 +258,7 @@ async def stays_where_the_new_one_would_not_start(node: Node) -> None:
 
 @pytest.mark.parametrize("machine", ["bookworm"], indirect=True)
 async def test_a_package_comes_in_the_middle_of_a_shutdown(machine: Machine, packages: Packages) -> None:
-    """A removal is refused. An upgrade continues: the new version waits for the pod under the old one's
-    lock.
-    """
+    """A removal is refused. After an upgrade the new version waits for the pod under the old one's lock."""
     node, packager = Node(machine), Packager(machine, "deb")
     machine.copy_in(PROJECT / "tests/daemon/program.py", PROGRAM)
     machine.place(TRACES).mkdir(parents=True)

@@ -89,9 +89,7 @@ async def test_what_is_closed_is_shipped_and_the_process_goes(tmp_path: Path) ->
 
 
 async def test_a_start_in_a_shutdown_ships_nothing_before_it_is_over(tmp_path: Path) -> None:
-    """The daemon restarted during the shutdown, without a record of its start; retention's request
-    survives.
-    """
+    """The daemon restarted in the shutdown and has no record of its start. A request survives."""
     async with shipping(tmp_path, lambda request: TAKEN) as bed:
         bed.edge.want(0)
         bed.shut_down(True)
@@ -104,9 +102,7 @@ async def test_a_start_in_a_shutdown_ships_nothing_before_it_is_over(tmp_path: P
 
 @pytest.mark.parametrize("bad", [None, reply(503)])
 async def test_a_shutdown_ends_the_process_at_once(tmp_path: Path, bad: bytes | None) -> None:
-    """Even with a hung or overloaded store. A partial upload is not counted, and is repeated after the
-    shutdown.
-    """
+    """Even with a hung store. A partial upload does not count, and is repeated after the shutdown."""
     answers: list[bytes | None] = [bad]
     async with shipping(tmp_path, lambda request: answers[0]) as bed:
         bed.shut_down(False)

@@ -329,9 +329,7 @@ class Unreadable(DirectorySource):
     ],
 )
 async def test_one_bad_segment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bad: str, words: str) -> None:
-    """The next process retries it. One that can never be sent stays on the node, recorded with the reason:
-    half a segment under its name would be false, and a damaged one's redacted copy would look whole.
-    """
+    """The next process retries it. One that can never be sent stays on the node, with the reason."""
     names = lay_out_segments(tmp_path, 4)
     first, store = tmp_path / names[0], REDACTED if bad == "damaged" else STORE
     sink, said = sink_of(

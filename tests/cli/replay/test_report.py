@@ -14,9 +14,7 @@ from tests.journals import GOLDEN, SHUTDOWN
 
 
 def test_jsonl_is_journal_show(run: Run, request: pytest.FixtureRequest) -> None:
-    """``journal show -o json``'s lines of this shutdown, as they were before (``--rewrite`` as for the page's
-    data).
-    """
+    """``journal show -o json``'s lines of this shutdown, as they are kept (``--rewrite`` keeps new ones)."""
     shown = run("journal", "show", "-o", "json", "--journal", SHUTDOWN).out.splitlines(keepends=True)
     listed = json.loads(run("journal", "ls", "-o", "json", "--journal", SHUTDOWN).out)
     first = listed["episodes"][-1]["firstSeq"]

@@ -33,9 +33,7 @@ def test_the_command_says_so_too(replay: Run, spoiled: Path) -> None:
 
 
 def test_an_actor_that_fails_is_shown_as_failed(replay: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bug of this version: its last state is shown, it takes no further part, and the failure is
-    visible.
-    """
+    """A bug of this version: the last state is shown, and the failure. The actor takes no further part."""
 
     def bug(state: Any, event: Any, now: int) -> Any:
         raise KeyError

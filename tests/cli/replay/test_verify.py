@@ -87,9 +87,7 @@ def head_of(folder: Path) -> str:
 
 
 def test_heads(run: Run, tmp_path: Path) -> None:
-    """Each record confirms all before it, so an earlier head stays valid. A cut end leaves a consistent
-    journal; an invalid head is refused before reading.
-    """
+    """Each record confirms all before it: an earlier head stays valid, and a cut end does not hide."""
     whole_shutdown(tmp_path)
     raws = list(History([DirectorySource(tmp_path)]).raw())
     (began, *_) = [raw for raw in raws if raw.seq == raw.episode]
