@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -31,6 +31,7 @@ from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.decisions import AwaitUnmounts, CheckMounts, StartKubelet, StopKubelet
 from ebbtide.events.facts import KubeletRead
 from tests.actors.edges.process.process_bed import Outbox
+from tests.actors.edges.process.test_hooks import serving
 from tests.waiting import WATCHDOG_SECONDS
 
 ROOT = PurePosixPath("/var/lib/kubelet")
@@ -343,24 +344,6 @@ async def test_what_counts_as_active(manager: Manager, state: str, job: str, act
 # --- its health endpoint -------------------------------------------------------------------------
 
 
-@contextlib.asynccontextmanager
-async def endpoint(answer: bytes | None) -> AsyncIterator[int]:
-    """A loopback port with that answer; None: accept without reading."""
-
-    async def serve(stream: trio.SocketStream) -> None:
-        async with stream:
-            if answer is not None:
-                await stream.receive_some()
-                await stream.send_all(answer)
-
-    (listener,) = await trio.open_tcp_listeners(0, host=unit_module.HEALTH_ADDRESS)
-    async with listener, trio.open_nursery() as nursery:
-        if answer is not None:
-            nursery.start_soon(trio.serve_listeners, serve, [listener])
-        yield listener.socket.getsockname()[1]
-        nursery.cancel_scope.cancel()
-
-
 @pytest.mark.parametrize(
     "answer, healthy",
     [
@@ -368,16 +351,20 @@ async def endpoint(answer: bytes | None) -> AsyncIterator[int]:
         (b"HTTP/1.1 500 Internal Server Error\r\n\r\n", False),
         (b"SSH-2.0-OpenSSH_9.2\r\n", False),
         (b"", None),
-        (None, False),
     ],
-    ids=["well", "ill", "another", "gone", "silent"],
+    ids=["well", "ill", "another", "gone"],
 )
-async def test_health(answer: bytes | None, healthy: bool | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only a good answer is healthy. Silence is unhealthy; a closed connection means gone."""
-    silent_seconds = 0.1 if answer is None else WATCHDOG_SECONDS
-    monkeypatch.setattr(bounds, "now", bounds.Bounds(kubelet_silent_seconds=silent_seconds))
-    async with endpoint(answer) as port:
-        assert await unit_module.ask_health(unit_module.HEALTH_ADDRESS, port) is healthy
+async def test_health(answer: bytes, healthy: bool | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a good answer is healthy. A closed connection means gone."""
+    monkeypatch.setattr(bounds, "now", bounds.Bounds(kubelet_silent_seconds=WATCHDOG_SECONDS))
+    async with serving(answer) as server:
+        assert await unit_module.ask_health(unit_module.HEALTH_ADDRESS, server.port) is healthy
+
+
+async def test_silence_is_not_health(autojump_clock: trio.abc.Clock) -> None:
+    """The kernel accepts the connection, but no process answers."""
+    with socket.create_server((unit_module.HEALTH_ADDRESS, 0)) as silent:
+        assert await unit_module.ask_health(*silent.getsockname()) is False
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,7 @@ import trio.testing
 
 from ebbtide.actors.edges import service_manager as system
 from ebbtide.actors.edges.linux.proc import boot_id
-from ebbtide.actors.edges.service_manager import (
-    ServiceManager,
-    inherited_fds,
-    system_is_stopping,
-    userspace_id,
-)
+from ebbtide.actors.edges.service_manager import ServiceManager, inherited_fds, userspace_id
 from tests.actors.edges.logind.conftest import bed
 from tests.beds.logind import LogindBed
 from tests.beds.machine import machine_bed
@@ -160,9 +155,9 @@ def test_descriptors_for_somebody_else_are_not_ours(environ: dict[str, str]) -> 
 @pytest.mark.root
 async def test_is_the_system_stopping(bed: LogindBed) -> None:
     """Rule 7: SIGTERM is a machine shutdown if the service manager is `stopping`, else a unit stop."""
-    assert not await system_is_stopping(bed.address)
+    assert not await system.system_is_stopping(bed.address)
     await bed.do("property", name="SystemState", signature="s", value="stopping")
-    assert await system_is_stopping(bed.address)
+    assert await system.system_is_stopping(bed.address)
 
 
 @pytest.mark.root

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -13,8 +14,8 @@ import trio
 from ebbtide.actors.edges.cri.cri_edge import CriEdge
 from ebbtide.actors.edges.kubernetes.known_pods import KnownPod
 from ebbtide.actors.interfaces import Ending
-from ebbtide.events.base import Order
-from ebbtide.events.decisions import KillContainer, SendSignal, TakeInventory
+from ebbtide.events.base import NS_PER_SECOND, Order
+from ebbtide.events.decisions import KillContainer, RunHook, SendSignal, TakeInventory
 from ebbtide.events.facts import InventoryTaken
 from ebbtide.events.values import Pod
 from tests.actors.edges.cri.daemon_rig import DaemonRig, daemon_rig
@@ -22,6 +23,7 @@ from tests.actors.edges.cri.pods import Kubelet
 from tests.actors.edges.process.process_bed import Outbox
 from tests.beds import logind
 from tests.beds.containerd import Containerd, containerd, missing
+from tests.waiting import WATCHDOG_SECONDS
 
 NEVER_NS = sys.maxsize
 
@@ -55,6 +57,13 @@ def bed() -> Iterator[Containerd]:
 
 
 @pytest.fixture
+def process() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(["sleep", "600"]) as made:
+        yield made
+        made.kill()
+
+
+@pytest.fixture
 def kubelet(bed: Containerd) -> Iterator[Kubelet]:
     made = Kubelet(bed)
     yield made
@@ -62,11 +71,15 @@ def kubelet(bed: Containerd) -> Iterator[Kubelet]:
     made.close()
 
 
+def hook(uid: str, seconds: float = WATCHDOG_SECONDS) -> RunHook:
+    return RunHook(key=f"hook/{uid}", uid=uid, container="main", timeout_ns=int(seconds * NS_PER_SECOND))
+
+
 class Rig:
     """A running, armed edge. ``said`` holds its operator messages."""
 
-    def __init__(self, edge: CriEdge, outbox: Outbox, nursery: trio.Nursery, said: list[str]) -> None:
-        self.edge, self.outbox, self.nursery, self.said = edge, outbox, nursery, said
+    def __init__(self, edge: CriEdge, outbox: Outbox, said: list[str]) -> None:
+        self.edge, self.outbox, self.said = edge, outbox, said
 
     async def do(self, order: Order) -> Ending:
         ending = self.edge.effects[type(order)](order, self.outbox)
@@ -89,7 +102,7 @@ async def rig_on(bed: Containerd, folder: Path) -> AsyncIterator[Rig]:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(edge.run, outbox)
         edge.prewarm()
-        yield Rig(edge, outbox, nursery, said)
+        yield Rig(edge, outbox, said)
         edge.detach()
         nursery.cancel_scope.cancel()
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable
-from pathlib import Path
+from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 import grpc
@@ -68,11 +68,7 @@ class Kubelet:
         return method(request, timeout=WATCHDOG_SECONDS, wait_for_ready=True)
 
     def pod(
-        self,
-        name: str,
-        *specs: Spec,
-        grace: int | None = 30,
-        annotations: Iterable[tuple[str, str]] = (),
+        self, name: str, *specs: Spec, grace: int | None = 30, annotations: Iterable[tuple[str, str]] = ()
     ) -> Made:
         """Create a sandbox, then create and start each container in turn."""
         config = self._sandbox_config(name, dict(annotations))
@@ -152,42 +148,15 @@ class Kubelet:
         found = self.call("ListPodSandbox", api.ListPodSandboxRequest(), api.ListPodSandboxResponse)
         for item in found.items:
             request = making.RemovePodSandboxRequest(pod_sandbox_id=item.id)
-            self._stop_sandbox(request)
+            # Retry: a runtime that hung meanwhile may not know yet that a container ended.
+            until_sync(partial(self._stopped, request), "a sandbox is not stopped")
             self.call("RemovePodSandbox", request, making.Empty)
 
-    def _stop_sandbox(self, request: Message) -> None:
-        """Retry: a runtime that hung meanwhile may not know yet that a container ended."""
-
-        def stopped() -> bool:
-            try:
-                self.call("StopPodSandbox", request, making.Empty)
-            except grpc.RpcError:
-                return False
+    def _stopped(self, request: Message) -> bool:
+        with suppress(grpc.RpcError):
+            self.call("StopPodSandbox", request, making.Empty)
             return True
-
-        until_sync(stopped, "a sandbox is not stopped")
-
-
-class Witness:
-    """Files that the first processes wrote, held open past their ends."""
-
-    def __init__(self, kubelet: Kubelet) -> None:
-        self._kubelet = kubelet
-        self._folders: list[int] = []
-
-    def add(self, made: Made) -> None:
-        for key in made.containers.values():
-            path = f"/proc/{self._kubelet.first_process(key)}/root/tmp"
-            self._folders.append(os.open(path, os.O_PATH | os.O_DIRECTORY))
-
-    def told(self) -> list[int]:
-        """Stop signals received, by container."""
-        files = [Path(f"/proc/self/fd/{folder}/told") for folder in self._folders]
-        return [len(path.read_text().splitlines()) if path.exists() else 0 for path in files]
-
-    def close(self) -> None:
-        for folder in self._folders:
-            os.close(folder)
+        return False
 
 
 def _pod_labels(name: str, uid: str) -> dict[str, str]:

@@ -118,13 +118,10 @@ def ask(port: int, *headers: tuple[str, str]) -> dict[str, object]:
 
 
 def kubeconfig(path: Path, port: int) -> str:
+    context = {"name": "x", "context": {"cluster": "x", "user": "x"}}
     cluster = {"name": "x", "cluster": {"server": f"http://127.0.0.1:{port}"}}
-    document = {
-        "current-context": "x",
-        "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
-        "clusters": [cluster],
-        "users": [{"name": "x", "user": {"token": CANARY}}],
-    }
+    user = {"name": "x", "user": {"token": CANARY}}
+    document = {"current-context": "x", "contexts": [context], "clusters": [cluster], "users": [user]}
     path.write_text(json.dumps(document))
     return str(path)
 
@@ -145,12 +142,9 @@ async def test_no_secret_leaves(
                 await servers.hook(answer, stream)
 
             kubelet.pod(name, Spec(POLITE, pre_stop=ask(await listening(bed, nursery, serve))))
-        absent, loud = (
-            [f"/{CANARY}/absent", CANARY],
-            ["/bin/sh", "-c", f"echo {CANARY}; echo {CANARY} >&2; exit 3"],
-        )
-        kubelet.pod("absent", Spec(POLITE, pre_stop={"exec": {"command": absent}}))
-        kubelet.pod("loud", Spec(POLITE, pre_stop={"exec": {"command": loud}}))
+        loud = ["/bin/sh", "-c", f"echo {CANARY}; echo {CANARY} >&2; exit 3"]
+        for name, command in (("absent", [f"/{CANARY}/absent", CANARY]), ("loud", loud)):
+            kubelet.pod(name, Spec(POLITE, pre_stop={"exec": {"command": command}}))
         kubelet.pod("named", Spec(POLITE, pre_stop=ask(1, (f"{CANARY} x", "x"))))
         kubelet.pod("controlled", Spec(POLITE, pre_stop=ask(1, ("X", f"{CANARY}\n{CANARY}"))))
         kubelet.pod("hard", Spec(f": {CANARY}; {DEAF}"), grace=1)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -32,8 +33,7 @@ from tests.actors.edges.process.process_bed import Outbox
 from tests.actors.edges.process.test_hooks import CANARY
 from tests.waiting import WATCHDOG_SECONDS, until
 
-BOUNDS = bounds.Bounds()
-
+PATIENT = bounds.Bounds().widened(WATCHDOG_SECONDS)
 SECONDS = WATCHDOG_SECONDS
 STOP = api.StopContainerRequest(container_id="x", timeout=30)
 Answer = Callable[[bytes, grpc.ServicerContext], bytes]
@@ -88,39 +88,33 @@ def aborts(code: grpc.StatusCode, text: str = "no") -> Answer:
     return lambda request, context: context.abort(code, text)
 
 
-async def linked(server: Server, work: Callable[[cri_client.CriClient], Any]) -> Any:
-    """Run ``work`` on an open connection."""
-    link, result = cri_client.CriClient(server.endpoint), None
-    failure: Exception | None = None
+@asynccontextmanager
+async def linked(server: Server) -> AsyncIterator[cri_client.CriClient]:
+    """A client on an open connection."""
+    link = cri_client.CriClient(server.endpoint)
     async with trio.open_nursery() as nursery:
         await nursery.start(link.run)
-        try:
-            result = await work(link)
-        except Exception as error:
-            failure = error
+        yield link
         nursery.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
-    return result
 
 
-async def test_errors_by_their_kind(server: Server) -> None:
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (grpc.StatusCode.NOT_FOUND, cri_client.NotFound),
+        (grpc.StatusCode.UNAVAILABLE, cri_client.Lost),
+        (grpc.StatusCode.CANCELLED, cri_client.Lost),
+        (grpc.StatusCode.INTERNAL, cri_client.RuntimeRefused),
+        (grpc.StatusCode.UNIMPLEMENTED, cri_client.RuntimeRefused),
+    ],
+)
+async def test_errors_by_their_kind(server: Server, code: grpc.StatusCode, kind: type[Exception]) -> None:
     """The client separates the runtime's errors from its absence. The text names the method."""
-
-    async def work(link: cri_client.CriClient) -> None:
-        for code, kind in (
-            (grpc.StatusCode.NOT_FOUND, cri_client.NotFound),
-            (grpc.StatusCode.UNAVAILABLE, cri_client.Lost),
-            (grpc.StatusCode.CANCELLED, cri_client.Lost),
-            (grpc.StatusCode.INTERNAL, cri_client.RuntimeRefused),
-            (grpc.StatusCode.UNIMPLEMENTED, cri_client.RuntimeRefused),
-        ):
-            server.answers["StopContainer"] = aborts(code, "because")
-            with pytest.raises(kind, match=r"StopContainer: ") as raised:
-                await link.call(STOP, SECONDS)
-            assert type(raised.value) is kind
-
-    await linked(server, work)
+    server.answers["StopContainer"] = aborts(code, "because")
+    async with linked(server) as link:
+        with pytest.raises(kind, match=r"StopContainer: ") as raised:
+            await link.call(STOP, SECONDS)
+    assert type(raised.value) is kind
 
 
 #: containerd quotes the failed command in its error.
@@ -134,9 +128,8 @@ QUOTING = (
 async def test_no_error_quotes_what_was_asked(server: Server, said: str) -> None:
     """A container controls parts of the runtime's message, so only known texts are reported."""
     request = api.ExecSyncRequest(container_id="x", cmd=[f"/{CANARY}/x", f"--token={CANARY}"])
-
-    async def work(link: cri_client.CriClient) -> None:
-        seconds = 0.2 if said.startswith("failed to connect") else SECONDS
+    seconds = 0.2 if said.startswith("failed to connect") else SECONDS
+    async with linked(server) as link:
         for code in set(grpc.StatusCode) - {grpc.StatusCode.OK}:
             server.answers["ExecSync"] = aborts(code, said)
             with pytest.raises(cri_client.CallFailed, match="ExecSync: ") as raised:
@@ -146,8 +139,6 @@ async def test_no_error_quotes_what_was_asked(server: Server, said: str) -> None
             told = "no such file or directory" in text or "no answer" in text
             assert told or isinstance(raised.value, cri_client.NotFound)
 
-    await linked(server, work)
-
 
 @pytest.mark.parametrize("said", ["failed to connect", "server is not initialized yet"])
 async def test_a_hook_is_sent_once(server: Server, said: str) -> None:
@@ -155,8 +146,9 @@ async def test_a_hook_is_sent_once(server: Server, said: str) -> None:
     seen = []
     for code in (grpc.StatusCode.UNKNOWN, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
         server.answers["ExecSync"] = aborts(code, f"exec failed: {said}")
-        with pytest.raises(cri_client.CallFailed) as raised:
-            await linked(server, lambda link: link.call(api.ExecSyncRequest(), 0.3))
+        async with linked(server) as link:
+            with pytest.raises(cri_client.CallFailed) as raised:
+                await link.call(api.ExecSyncRequest(), 0.3)
         seen.append(isinstance(raised.value, cri_client.Unsent))
     assert (len(server.seen), seen) == (3, [False, *[said == "failed to connect"] * 2])
 
@@ -165,31 +157,22 @@ async def test_answers_that_are_none(server: Server) -> None:
     """Malformed bytes are quoted nowhere. containerd also listens before it has read its state: its answer
     then does not count.
     """
-
-    async def work(link: cri_client.CriClient) -> None:
+    server.answers["Version"] = lambda request, context: b"\x0a\xff" + CANARY.encode()
+    server.answers["StopContainer"] = aborts(grpc.StatusCode.UNKNOWN, "server is not initialized yet")
+    async with linked(server) as link, trio.open_nursery() as nursery:
         with pytest.raises(cri_client.CallFailed) as raised:
             await link.call(api.VersionRequest(), SECONDS)
         assert CANARY not in str(raised.value)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(link.call, STOP, SECONDS)
-            await until(lambda: len(server.seen) > 3, "it is not sent again")
-            nursery.cancel_scope.cancel()
-
-    server.answers["Version"] = lambda request, context: b"\x0a\xff" + CANARY.encode()
-    server.answers["StopContainer"] = aborts(grpc.StatusCode.UNKNOWN, "server is not initialized yet")
-    await linked(server, work)
+        nursery.start_soon(link.call, STOP, SECONDS)
+        await until(lambda: len(server.seen) > 3, "it is not sent again")
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_lost_call_is_repeated_where_it_may_be(server: Server) -> None:
-    refusals = [aborts(grpc.StatusCode.UNAVAILABLE)] * 2
-
-    def third_time(request: bytes, context: grpc.ServicerContext) -> bytes:
-        return (refusals.pop() if refusals else gives(api.VersionResponse(runtime_name="r")))(
-            request, context
-        )
-
-    server.answers["Version"] = third_time
-    answer = await linked(server, lambda link: link.repeat(api.VersionRequest(), SECONDS))
+    answers = [aborts(grpc.StatusCode.UNAVAILABLE)] * 2 + [gives(api.VersionResponse(runtime_name="r"))]
+    server.answers["Version"] = lambda request, context: answers.pop(0)(request, context)
+    async with linked(server) as link:
+        answer = await link.repeat(api.VersionRequest(), SECONDS)
     assert (answer.runtime_name, len(server.seen)) == ("r", 3)
 
 
@@ -197,8 +180,7 @@ async def test_a_runtime_that_comes_later_is_waited_for(server: Server) -> None:
     """No server listens yet: `ready` and calls wait."""
     server.stop()
     server.answers["Version"] = gives(api.VersionResponse(runtime_name="r"))
-
-    async def work(link: cri_client.CriClient) -> str:
+    async with linked(server) as link:
         with pytest.raises(cri_client.Lost):
             await link.ready(0.2)
         with pytest.raises(cri_client.Lost):
@@ -211,14 +193,12 @@ async def test_a_runtime_that_comes_later_is_waited_for(server: Server) -> None:
         await link.gone()
         server.start()
         await link.ready(SECONDS)
-        return (await link.call(api.VersionRequest(), SECONDS)).runtime_name
-
-    assert await linked(server, work) == "r"
+        assert (await link.call(api.VersionRequest(), SECONDS)).runtime_name == "r"
 
 
 async def test_probe(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """The probe reports name and version. A false condition and silence are problems."""
-    monkeypatch.setattr(bounds, "now", BOUNDS.widened(WATCHDOG_SECONDS))
+    monkeypatch.setattr(bounds, "now", PATIENT)
     condition = api.RuntimeCondition(type="NetworkReady", status=False, reason="NoCni", message="no plugin")
     server.answers["Version"] = gives(api.VersionResponse(runtime_name="containerd", runtime_version="1.6"))
     server.answers["Status"] = gives(api.StatusResponse(status=api.RuntimeStatus(conditions=[condition])))
@@ -266,8 +246,8 @@ class FailsWhenCancelled:
 async def test_a_call_that_fails_while_it_is_cancelled(server: Server) -> None:
     """As of a runtime that dies when a hook's time is over: the client goes on."""
     server.answers["Version"] = gives(api.VersionResponse(runtime_name="x"))
+    async with linked(server) as link:
 
-    async def work(link: cri_client.CriClient) -> str:
         async def fail() -> None:
             await link._answer(FailsWhenCancelled())
 
@@ -277,9 +257,7 @@ async def test_a_call_that_fails_while_it_is_cancelled(server: Server) -> None:
                 await link._loop.run_aio_coroutine(fail())
             await trio.testing.wait_all_tasks_blocked()
             gc.collect()
-        return str((await link.call(api.VersionRequest(), SECONDS)).runtime_name)
-
-    assert await linked(server, work) == "x"
+        assert (await link.call(api.VersionRequest(), SECONDS)).runtime_name == "x"
 
 
 # A server that accepts calls but does not answer lists.
@@ -301,43 +279,38 @@ class Wedged:
         return b""
 
 
-@pytest.mark.parametrize("from_the_start", [True, False])
+@asynccontextmanager
+async def watched(server: Server, folder: Path) -> AsyncIterator[tuple[Wedged, Outbox, CriEdge]]:
+    """An edge on a server that may hang."""
+    wedged, outbox, edge = Wedged(server), Outbox(), CriEdge(server.endpoint, folder)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(edge.run, outbox)
+        edge.prewarm()
+        await outbox.wait_for(RuntimeRead, reachable=True)
+        yield wedged, outbox, edge
+        wedged.hangs.clear()
+        nursery.cancel_scope.cancel()
+
+
 async def test_lists_that_do_not_come(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, from_the_start: bool
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two missing lists mark the runtime as away, although it answers version calls."""
-    patient = BOUNDS.widened(WATCHDOG_SECONDS)
-    hurried = patient._replace(
-        runtime_look_seconds=0.2, runtime_hangs_seconds=0.3, runtime_doubt_seconds=0.05
-    )
+    hurried = {"runtime_look_seconds": 0.2, "runtime_hangs_seconds": 0.3, "runtime_doubt_seconds": 0.05}
     for name in ("IDLE_SECONDS", "BUSY_SECONDS"):
         monkeypatch.setattr(runtime_module, name, 0.01)
-    monkeypatch.setattr(bounds, "now", patient)
-    wedged, outbox, edge = Wedged(server), Outbox(), CriEdge(server.endpoint, tmp_path)
-
-    def reads() -> list[bool]:
-        return [fact.reachable for fact in outbox.of(RuntimeRead)]
-
-    async with trio.open_nursery() as nursery:
-        if not from_the_start:
-            nursery.start_soon(edge.run, outbox)
-            edge.prewarm()
-            await until(lambda: reads() == [True], "it does not answer")
-        monkeypatch.setattr(bounds, "now", hurried)
+    monkeypatch.setattr(bounds, "now", PATIENT)
+    async with watched(server, tmp_path) as (wedged, outbox, _):
+        monkeypatch.setattr(bounds, "now", PATIENT._replace(**hurried))
         # With the production bounds this look would wait as long as the test.
         looks = len(server.seen)
-        await until(lambda: from_the_start or len(server.seen) > looks + 4, "no further look has begun")
+        await until(lambda: len(server.seen) > looks + 4, "no further look has begun")
         wedged.hangs.set()
-        if from_the_start:
-            nursery.start_soon(edge.run, outbox)
-            edge.prewarm()
-        await until(lambda: reads()[-1:] == [False], "it is not on record as away")
+        (lost,) = await outbox.wait_for(RuntimeRead, reachable=False)
         assert "Version" in [name for name, _, _ in server.seen]
-        monkeypatch.setattr(bounds, "now", patient)
+        monkeypatch.setattr(bounds, "now", PATIENT)
         wedged.hangs.clear()
-        await until(lambda: reads()[-1], "it is not on record as back")
-        nursery.cancel_scope.cancel()
-    lost = next(read for read in outbox.of(RuntimeRead) if not read.reachable)
+        await outbox.wait_for(RuntimeRead, 2, reachable=True)
     assert lost.error.endswith(": no answer in 200 ms")
 
 
@@ -345,21 +318,14 @@ async def test_it_hangs_at_the_signal(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The inventory does not wait for it, and no look has to fail: the runtime is asked at once."""
-    patient = BOUNDS.widened(WATCHDOG_SECONDS)
-    monkeypatch.setattr(bounds, "now", patient)
-    wedged, outbox, edge = Wedged(server), Outbox(), CriEdge(server.endpoint, tmp_path)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(edge.run, outbox)
-        edge.prewarm()
-        await outbox.wait_for(RuntimeRead, reachable=True)
+    monkeypatch.setattr(bounds, "now", PATIENT)
+    async with watched(server, tmp_path) as (wedged, outbox, edge):
         wedged.hangs.set()
         server.answers["Version"] = wedged.silent
-        monkeypatch.setattr(bounds, "now", patient._replace(runtime_signal_seconds=0.2))
+        monkeypatch.setattr(bounds, "now", PATIENT._replace(runtime_signal_seconds=0.2))
         taking = edge.effects[TakeInventory](TakeInventory(key="signal"), outbox)
         assert not isinstance(taking, Ending)
         assert await taking == Ending()
         assert [fact.source for fact in outbox.of(InventoryTaken)] == ["cri"]
         (lost,) = await outbox.wait_for(RuntimeRead, reachable=False)
-        wedged.hangs.clear()
-        nursery.cancel_scope.cancel()
     assert lost.error == "Version: no answer in 200 ms"

@@ -19,10 +19,8 @@ from ebbtide.actors.edges.cri import cri_runtime as runtime_module
 from ebbtide.actors.edges.cri.cri_runtime import EXEC_TOO_LOUD
 from ebbtide.actors.edges.linux.processes import ExitStatus
 from ebbtide.actors.interfaces import Ending
-from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.decisions import RunHook
 from ebbtide.events.facts import ContainerExited, InventoryTaken, PodJoined
-from tests.actors.edges.cri.conftest import kill, rig_on, stop, take
+from tests.actors.edges.cri.conftest import hook, kill, rig_on, stop, take
 from tests.actors.edges.cri.pods import CODE_3, EXITED, POLITE, RUNNING, SERVER, Kubelet, Spec
 from tests.beds.containerd import Containerd
 from tests.beds.inside import PROJECT
@@ -92,10 +90,6 @@ LOUD_HOOKS = 6
 LOUD_GROWTH_BYTES_MAX = 12 * 1024 * 1024
 #: proc(5): this resets the peak of the resident size.
 CLEAR_REFS, RESET_PEAK = Path("/proc/self/clear_refs"), "5"
-
-
-def hook(uid: str, seconds: float = 10) -> RunHook:
-    return RunHook(key=f"hook/{uid}", uid=uid, container="main", timeout_ns=int(seconds * NS_PER_SECOND))
 
 
 @contextmanager

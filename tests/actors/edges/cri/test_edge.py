@@ -15,11 +15,10 @@ from ebbtide.actors.edges.cri import cri_runtime
 from ebbtide.actors.edges.cri.cri_client import CriClient, method_of
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events import bounds
-from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.decisions import RunHook, TakeAutopsy
+from ebbtide.events.decisions import TakeAutopsy
 from ebbtide.events.facts import AutopsyTaken, ContainerExited
 from ebbtide.events.values import Container, Hook
-from tests.actors.edges.cri.conftest import kill, rig_on, stop
+from tests.actors.edges.cri.conftest import hook, kill, rig_on, stop
 from tests.actors.edges.cri.pods import CODE_3, DEAF, GOES_ON, POLITE, RUNNING, Kubelet, Spec
 from tests.beds.containerd import USR1_IMAGE, Containerd
 from tests.waiting import WATCHDOG_SECONDS, until
@@ -76,18 +75,14 @@ async def test_exec_hooks(bed: Containerd, kubelet: Kubelet, tmp_path: Path) -> 
         for name, command in words.items()
     }
 
-    def hook(name: str) -> RunHook:
-        timeout_ns = int(WATCHDOG_SECONDS * NS_PER_SECOND)
-        return RunHook(key=f"hook/{name}", uid=f"uid-{name}", container="main", timeout_ns=timeout_ns)
-
     async with rig_on(bed, tmp_path) as rig:
         await rig.inventory()
-        assert await rig.do(hook("runs")) == Ending("done", exit_code=0)
+        assert await rig.do(hook("uid-runs")) == Ending("done", exit_code=0)
         assert kubelet.exec(made["runs"].containers["main"], "cat", "/tmp/ran") == 0
-        assert await rig.do(hook("fails")) == Ending("failed", "exit code 7", 7)
-        absent = await rig.do(hook("absent"))
+        assert await rig.do(hook("uid-fails")) == Ending("failed", "exit code 7", 7)
+        absent = await rig.do(hook("uid-absent"))
         # An earlier daemon has already run this hook.
-        assert await rig.edge.adopt(hook("runs"), rig.outbox) is None
+        assert await rig.edge.adopt(hook("uid-runs"), rig.outbox) is None
     assert absent.result == "failed"
     assert "no such file or directory" in absent.reason
     assert "nothing-here" not in absent.reason

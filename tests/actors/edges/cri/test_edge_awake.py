@@ -24,7 +24,6 @@ from ebbtide.events.facts import RuntimeRead
 from ebbtide.modes import edges_of_mode, find_node_parts
 from ebbtide.options import RunOptions
 from tests.actors.edges.process.process_bed import Outbox
-from tests.commands import Run
 
 KILL = KillContainer(key="k", uid="u", container="main")
 
@@ -148,20 +147,6 @@ async def test_what_fails_later(
             assert rig.outbox.of(RuntimeRead) == [RuntimeRead(reachable=False, error=reason)] * count
             assert rig.said == [f"container runtime: {reason}; no pod can be stopped over CRI"] * count
             mock_clock.jump(RETRY_SECONDS)
-
-
-def test_what_is_no_socket_is_refused(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One line names the socket and the fix. Without a configured socket the edge tries the usual paths."""
-    (tmp_path / "file").touch()
-    monkeypatch.setattr("ebbtide.modes.SOCKETS", (tmp_path / "none.sock",))
-    for words, problem in (
-        (("--cri", tmp_path / "file"), "file is not a socket"),
-        ((), f"no container runtime listens at {tmp_path / 'none.sock'}"),
-    ):
-        refused = run("run", "--mode", "cri", *words)
-        assert (refused.code, refused.err.count("\n")) == (2, 1)
-        assert problem in refused.err
-        assert "--cri PATH" in refused.err
 
 
 def test_a_runtime_that_is_named_may_come_later(tmp_path: Path) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from contextlib import closing
+from contextlib import ExitStack
+from itertools import product
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +13,7 @@ from ebbtide.events import decisions as d
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.facts import RuntimeRead
 from tests.actors.edges.cri.daemon_rig import DaemonRig
-from tests.actors.edges.cri.pods import NOTES, Kubelet, Spec, Witness
+from tests.actors.edges.cri.pods import NOTES, Kubelet, Spec
 
 pytestmark = [pytest.mark.node, pytest.mark.root]
 
@@ -26,11 +28,19 @@ QUICK_SECONDS = 6.0
 
 async def test_it_hangs_in_the_first_wave(kubelet: Kubelet, rig: DaemonRig) -> None:
     """Later stops still arrive, each once, and no wave waits for the runtime."""
-    with closing(Witness(kubelet)) as witness:
-        for wave in WAVES:
-            for number in range(PODS):
-                annotations = [("ebbtide/priority", str(wave))]
-                witness.add(kubelet.pod(f"pod-{number}-{wave}", Spec(NOTES), annotations=annotations))
+
+    def told() -> list[int]:
+        """Stop signals received, by pod."""
+        return [len(path.read_text().splitlines()) if path.exists() else 0 for path in notes]
+
+    notes = list[Path]()
+    with ExitStack() as held:
+        for wave, number in product(WAVES, range(PODS)):
+            pod = kubelet.pod(f"{number}-{wave}", Spec(NOTES), annotations=[("ebbtide/priority", str(wave))])
+            # Held open past the end of the process.
+            place = f"/proc/{kubelet.first_process(pod.containers['main'])}/root/tmp"
+            notes.append(Path(f"/proc/self/fd/{os.open(place, os.O_PATH | os.O_DIRECTORY)}/told"))
+            held.callback(os.close, int(notes[-1].parts[-2]))
         rig.configure(dict.fromkeys(WAVES, WAVE_SECONDS))
         await rig.start()
         await rig.recorded(RuntimeRead, reachable=True)
@@ -40,8 +50,8 @@ async def test_it_hangs_in_the_first_wave(kubelet: Kubelet, rig: DaemonRig) -> N
             await rig.recorded(d.ReleaseLock)
             (began,), (released,) = rig.records(d.ShutdownBegan), rig.records(d.ReleaseLock)
             seconds = (released.mono_ns - began.mono_ns) / NS_PER_SECOND
-            print("without", witness.told().count(0), "seconds", seconds)
-            assert set(witness.told()) == {1}
+            print("without", told().count(0), "seconds", seconds)
+            assert set(told()) == {1}
         assert {(each.outcome, each.reason) for each in rig.events(d.PodEnded)} == {
             ("graceful", "exit code 5")
         }

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
@@ -37,6 +37,7 @@ from ebbtide.events.decisions import KillContainer, RunHook, SendSignal
 from ebbtide.events.units import bound_text
 from tests.actors.edges.cri.conftest import kill, stop
 from tests.actors.edges.process.process_bed import Outbox
+from tests.actors.edges.process.test_hooks import serving
 from tests.waiting import WATCHDOG_SECONDS
 
 BOUNDS = bounds.Bounds()
@@ -89,13 +90,6 @@ class Rig:
     async def hook(self, action: Any) -> Ending:
         self.entry.spec = replace(self.entry.spec, pre_stop=action)
         return await self.do(RunHook(key="h", uid="u", container="main", timeout_ns=20 * NS_PER_SECOND))
-
-
-@pytest.fixture
-def process() -> Iterator[subprocess.Popen[bytes]]:
-    with subprocess.Popen(["sleep", "600"]) as made:
-        yield made
-        made.kill()
 
 
 @asynccontextmanager
@@ -193,22 +187,11 @@ async def test_a_hook_of_a_pod_without_an_address(
 ) -> None:
     """Its request may hold a secret: it goes to the node only where the pod shares the node's network."""
     monkeypatch.setattr(cri_runtime, "node_address", lambda: cri_runtime.LOOPBACK)
-    asked = list[bytes]()
-
-    async def answer(stream: trio.SocketStream) -> None:
-        async with stream:
-            asked.append(await stream.receive_some())
-            await stream.send_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-
-    async with rig_of(Runtime(), process) as rig, trio.open_nursery() as nursery:
-        (listener,) = await trio.open_tcp_listeners(0, host=cri_runtime.LOOPBACK)
-        nursery.start_soon(trio.serve_listeners, answer, [listener])
-        port = listener.socket.getsockname()[1]
-        action = HttpGetAction(port=port, headers=(("Authorization", "secret"),))
+    async with rig_of(Runtime(), process) as rig, serving() as server:
+        action = HttpGetAction(port=server.port, headers=(("Authorization", "secret"),))
         assert await rig.hook(action) == Ending("failed", "its address is not known")
-        assert asked == []
+        assert server.asked == []
         assert await rig.hook(replace(action, host=cri_runtime.LOOPBACK)) == Ending()
         rig.pod.host_network = True
         assert await rig.hook(action) == Ending()
-        assert len(asked) == 2
-        nursery.cancel_scope.cancel()
+        assert len(server.asked) == 2

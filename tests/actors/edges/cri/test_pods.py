@@ -7,57 +7,43 @@ from typing import Any
 
 import pytest
 
-from ebbtide.actors.edges.cri.cri_pods import (
-    PRE_STOP_ANNOTATION,
-    ContainerEntry,
-    PodEntry,
-    known_pod_of,
-    pod_view,
-    pre_stop_of,
-)
+from ebbtide.actors.edges import pod_spec
+from ebbtide.actors.edges.cri import cri_pods
+from ebbtide.actors.edges.cri.cri_pods import ContainerEntry, PodEntry, known_pod_of, pod_view
 from ebbtide.actors.edges.cri.cri_runtime import backstop_seconds
 from ebbtide.actors.edges.kubernetes.known_pods import KnownPod
 from ebbtide.actors.edges.linux.processes import ExitStatus
-from ebbtide.actors.edges.pod_spec import (
-    ContainerSpec,
-    ExecAction,
-    HookAction,
-    HttpGetAction,
-    SleepAction,
-    TcpSocketAction,
-    hook_of,
-)
 from ebbtide.events.values import Container, Hook, Pod
 from tests.actors.edges.cri.conftest import Told
 
-HANDLERS: list[tuple[dict[str, Any], HookAction | None, Hook | None]] = [
+HANDLERS: list[tuple[dict[str, Any], pod_spec.HookAction | None, Hook | None]] = [
     ({}, None, None),
     (
         {"exec": {"command": ["/opt/bin/bye", "--token=x"]}},
-        ExecAction(argv=("/opt/bin/bye", "--token=x")),
+        pod_spec.ExecAction(argv=("/opt/bin/bye", "--token=x")),
         Hook(kind="exec", detail="bye"),
     ),
     ({"exec": {}}, None, None),
-    ({"sleep": {"seconds": 5}}, SleepAction(seconds=5), Hook(kind="sleep", sleep_seconds=5)),
-    ({"tcpSocket": {"port": 80}}, TcpSocketAction(), Hook(kind="tcpSocket")),
+    ({"sleep": {"seconds": 5}}, pod_spec.SleepAction(seconds=5), Hook(kind="sleep", sleep_seconds=5)),
+    ({"tcpSocket": {"port": 80}}, pod_spec.TcpSocketAction(), Hook(kind="tcpSocket")),
     (
         {"httpGet": {"port": 8080, "scheme": "HTTPS", "path": "/bye?token=x", "host": "h"}},
-        HttpGetAction(port=8080, scheme="HTTPS", path="/bye?token=x", host="h"),
+        pod_spec.HttpGetAction(port=8080, scheme="HTTPS", path="/bye?token=x", host="h"),
         Hook(kind="httpGet", detail=":8080/bye"),
     ),
     (
         {"httpGet": {"port": "web", "httpHeaders": [{"name": "A", "value": "b"}]}},
-        HttpGetAction(port="web", headers=(("A", "b"),)),
+        pod_spec.HttpGetAction(port="web", headers=(("A", "b"),)),
         Hook(kind="httpGet", detail=":web"),
     ),
 ]
 
 
 @pytest.mark.parametrize(("handler", "action", "hook"), HANDLERS)
-def test_handlers(handler: dict[str, Any], action: HookAction | None, hook: Hook | None) -> None:
+def test_handlers(handler: dict[str, Any], action: pod_spec.HookAction | None, hook: Hook | None) -> None:
     """Each handler becomes its action. The journal gets no argument and no query."""
-    assert pre_stop_of({PRE_STOP_ANNOTATION: json.dumps(handler)}) == action
-    assert hook_of(action) == hook
+    assert cri_pods.pre_stop_of({cri_pods.PRE_STOP_ANNOTATION: json.dumps(handler)}) == action
+    assert pod_spec.hook_of(action) == hook
 
 
 @pytest.mark.parametrize(("grace", "seconds"), [(0, 3), (1, 3), (2, 3), (30, 31), (None, 3601)])
@@ -74,7 +60,7 @@ def entry(*names: str, static: bool = False, sidecars: tuple[str, ...] = ()) -> 
     pod = PodEntry("u", "ns", "web", "s")
     pod.priority, pod.grace_seconds, pod.sidecars, pod.static = 5, 10, sidecars, static
     for name in names:
-        pod.containers[name] = ContainerEntry(pod, f"id-{name}", ContainerSpec(name=name, argv=()))
+        pod.containers[name] = ContainerEntry(pod, f"id-{name}", pod_spec.ContainerSpec(name=name, argv=()))
     return pod
 
 

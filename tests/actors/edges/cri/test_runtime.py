@@ -7,6 +7,7 @@ import hashlib
 import os
 import subprocess
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,24 +18,8 @@ from google.protobuf.message import Message
 from msgspec.structs import replace
 
 from ebbtide.actors.edges.cri import api_pb2 as api
-from ebbtide.actors.edges.cri import cri_client, cri_runtime
-from ebbtide.actors.edges.cri.cri_pods import (
-    CONTAINER_NAME_LABEL,
-    GRACE_ANNOTATION,
-    INVENTORY_FILE_NAME,
-    POD_NAME_LABEL,
-    POD_NAMESPACE_LABEL,
-    POD_UID_LABEL,
-    PRE_STOP_ANNOTATION,
-    ContainerEntry,
-    InventoryContainer,
-    InventoryFile,
-    PodEntry,
-    PodTable,
-    first_processes,
-    open_first_process,
-    without_exec,
-)
+from ebbtide.actors.edges.cri import cri_client, cri_pods, cri_runtime
+from ebbtide.actors.edges.cri.cri_pods import ContainerEntry, InventoryContainer, PodEntry, PodTable
 from ebbtide.actors.edges.kubernetes.known_pods import KnownPod, PodStore
 from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.linux.processes import ExitStatus
@@ -75,11 +60,11 @@ def test_an_id_that_is_none(foreign: str, monkeypatch: pytest.MonkeyPatch) -> No
     """A malicious API server must not get a process of the node listed."""
     groups = f"0::/system.slice/kubelet.service/cri-containerd-{'a' * 66}.scope/{'A' * 64}\n"
     monkeypatch.setattr(proc, "cgroups_of", lambda pid: groups)
-    assert first_processes((foreign, "a" * 64)) == {}
+    assert cri_pods.first_processes((foreign, "a" * 64)) == {}
     stat = proc.read_stat(os.getpid())
     assert stat is not None
     entry = ContainerEntry(PodEntry("web", "ns", "web", ""), foreign, ContainerSpec(name="main", argv=()))
-    assert not open_first_process(entry, stat.pid, stat.start_ticks)
+    assert not cri_pods.open_first_process(entry, stat.pid, stat.start_ticks)
     assert entry.pidfd < 0
     assert cri_runtime.pods_of_cgroups([entry], groups) == frozenset()
 
@@ -91,7 +76,7 @@ def test_an_id_in_a_group(group: str, monkeypatch: pytest.MonkeyPatch) -> None:
     key, pid = id_of("web", "main"), os.getpid()
     groups = {pid: f"1:name=systemd:/kubepods/pod-{id_of('uid')}\n0::/kubepods/{group.format(key)}/inner\n"}
     monkeypatch.setattr(proc, "cgroups_of", lambda pid: groups.get(pid, "0::/\n"))
-    found = first_processes((key, id_of("other")))
+    found = cri_pods.first_processes((key, id_of("other")))
     assert [(each, at) for each, (at, _) in found.items()] == [(key, pid)]
 
 
@@ -106,10 +91,10 @@ def test_a_child_with_a_lower_pid_is_not_the_first_process(monkeypatch: pytest.M
     monkeypatch.setattr(proc, "all_pids", lambda: list(stats))
     monkeypatch.setattr(proc, "read_stat", stats.get)
     monkeypatch.setattr(proc, "cgroups_of", lambda pid: f"0::/kubepods/cri-containerd-{key}.scope\n")
-    assert first_processes([key]) == {key: (32767, 7)}
-    assert without_exec([key]) == set()
+    assert cri_pods.first_processes([key]) == {key: (32767, 7)}
+    assert cri_pods.without_exec([key]) == set()
     del stats[302]
-    assert without_exec([key, id_of("other")]) == {key}
+    assert cri_pods.without_exec([key, id_of("other")]) == {key}
 
 
 def test_what_former_shutdowns_were_given_is_forgotten() -> None:
@@ -138,11 +123,11 @@ def test_what_former_shutdowns_were_given_is_forgotten() -> None:
 def test_what_a_shutdown_was_told_is_kept_for_this_boot(tmp_path: Path) -> None:
     """Only a daemon of the same boot reads an undamaged file."""
     told = [InventoryContainer(uid="web", container="main", id="x")]
-    InventoryFile(tmp_path / "cri", "boot").store(told)
-    assert InventoryFile(tmp_path / "cri", "boot").load() == tuple(told)
-    assert InventoryFile(tmp_path / "cri", "other").load() == ()
-    (tmp_path / "cri" / INVENTORY_FILE_NAME).write_bytes(b"\xc1")
-    assert InventoryFile(tmp_path / "cri", "boot").load() == ()
+    cri_pods.InventoryFile(tmp_path / "cri", "boot").store(told)
+    assert cri_pods.InventoryFile(tmp_path / "cri", "boot").load() == tuple(told)
+    assert cri_pods.InventoryFile(tmp_path / "cri", "other").load() == ()
+    (tmp_path / "cri" / cri_pods.INVENTORY_FILE_NAME).write_bytes(b"\xc1")
+    assert cri_pods.InventoryFile(tmp_path / "cri", "boot").load() == ()
 
 
 # Sandboxes and containers without a state do not delay the others.
@@ -218,7 +203,7 @@ class Shims:
     repeat = call
 
     def _container(self, number: str) -> api.Container:
-        labels = {CONTAINER_NAME_LABEL: "main"}
+        labels = {cri_pods.CONTAINER_NAME_LABEL: "main"}
         return api.Container(
             id=self.id_of(number) or f"c{number}",
             pod_sandbox_id=f"s{number}",
@@ -229,7 +214,11 @@ class Shims:
 
 
 def _sandbox(number: str) -> api.PodSandbox:
-    labels = {POD_UID_LABEL: f"u{number}", POD_NAME_LABEL: f"p{number}", POD_NAMESPACE_LABEL: "ns"}
+    labels = {
+        cri_pods.POD_UID_LABEL: f"u{number}",
+        cri_pods.POD_NAME_LABEL: f"p{number}",
+        cri_pods.POD_NAMESPACE_LABEL: "ns",
+    }
     return api.PodSandbox(id=f"s{number}", created_at=int(number), labels=labels)
 
 
@@ -243,17 +232,6 @@ class Rig:
 
     def known(self) -> list[str]:
         return [pod.uid for pod in self.table.active()]
-
-
-async def test_a_container_without_a_process_here() -> None:
-    """A virtual machine: the next list shows its end."""
-    rig = Rig()
-    await rig.listing.refresh()
-    entry = rig.new[1]
-    assert (entry.id, entry.pidfd, rig.gone) == ("c2", -1, [])
-    rig.shims.ended["c2"] = 0
-    await rig.listing.refresh()
-    assert rig.gone == [entry]
 
 
 @pytest.mark.parametrize("unsure", ["unknown", "lost"])
@@ -306,7 +284,10 @@ async def test_a_container_that_is_late(autojump_clock: trio.abc.Clock) -> None:
     later.
     """
     rig = Rig()
-    rig.shims.annotations = {PRE_STOP_ANNOTATION: '{"exec": {"command": ["/bye"]}}', GRACE_ANNOTATION: "7"}
+    rig.shims.annotations = {
+        cri_pods.PRE_STOP_ANNOTATION: '{"exec": {"command": ["/bye"]}}',
+        cri_pods.GRACE_ANNOTATION: "7",
+    }
     rig.shims.stop_signal = api.SIGUSR1
     rig.shims.broken["c2"] = HANGS
     await rig.listing.refresh()
@@ -328,16 +309,18 @@ async def test_a_container_that_is_late(autojump_clock: trio.abc.Clock) -> None:
 
 @pytest.mark.parametrize("error", [DEAD, HANGS], ids=["refused", "hangs"])
 async def test_a_state_is_not_told_of_what_has_a_process(
-    error: Exception, autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch
+    error: Exception,
+    process: subprocess.Popen[bytes],
+    autojump_clock: trio.abc.Clock,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Use the process from the container's cgroup; a later state agrees."""
     rig, key = Rig(), id_of("web")
     monkeypatch.setattr(rig.shims, "id_of", {"2": key}.get)
     rig.shims.broken[key] = error
-    process = subprocess.Popen(["sleep", "600"])
-    try:
-        groups = {process.pid: f"0::/kubepods/cri-containerd-{key}.scope\n"}
-        monkeypatch.setattr(proc, "cgroups_of", lambda pid: groups.get(pid, "0::/\n"))
+    groups = {process.pid: f"0::/kubepods/cri-containerd-{key}.scope\n"}
+    monkeypatch.setattr(proc, "cgroups_of", lambda pid: groups.get(pid, "0::/\n"))
+    with closing(rig.table):
         await rig.listing.refresh()
         entry = rig.table.find("u2", "main")
         assert entry is not None
@@ -349,10 +332,6 @@ async def test_a_state_is_not_told_of_what_has_a_process(
         await rig.listing.refresh()
         assert (entry.pid, entry.pidfd) == before
         assert rig.new.count(entry) == 1
-    finally:
-        rig.table.close()
-        process.kill()
-        process.wait()
 
 
 @pytest.mark.parametrize("name", ["PodSandboxStatus", "ContainerStatus", "ImageStatus"])

@@ -270,51 +270,47 @@ async def is_followed(bed: Bed) -> None:
     await until(lambda: pids <= held_pids(), "a process is not followed")
 
 
-async def test_a_number_alone_is_not_believed(tmp_path: Path) -> None:
+@pytest.fixture
+def stranger() -> Iterator[proc.ProcessStat]:
+    """Another program's process, which must survive."""
+    with subprocess.Popen(["sleep", "1000"], start_new_session=True) as made:
+        stat = proc.read_stat(made.pid)
+        assert stat is not None
+        yield stat
+        survived = made.poll() is None
+        made.kill()
+    assert survived
+
+
+async def test_a_number_alone_is_not_believed(tmp_path: Path, stranger: proc.ProcessStat) -> None:
     """A recorded PID may belong to another process by now."""
     (tmp_path / "state" / "pods").mkdir(parents=True)
-    stranger = subprocess.Popen(["sleep", "1000"])
-    try:
-        pod, spec = pod_of("p", shell("sleep 1000"))
-        stat = proc.read_stat(stranger.pid)
-        assert stat is not None
-        entry = PodEntry(pod, spec, order=START)
-        entry.containers["main"].begin(stranger.pid, -1, stat.start_ticks - 1)
-        PodRecords(tmp_path / "state" / "pods", proc.boot_id_with_dashes()).store(entry)
-        async with running(tmp_path, [(pod, spec)]) as bed:
-            await bed.exited("p")
-            await bed.kill("p")
-            await bed.signal("p")
-        assert stranger.poll() is None
-    finally:
-        stranger.kill()
-        stranger.wait()
+    pod, spec = pod_of("p", shell("sleep 1000"))
+    entry = PodEntry(pod, spec, order=START)
+    entry.containers["main"].begin(stranger.pid, -1, stranger.start_ticks - 1)
+    PodRecords(tmp_path / "state" / "pods", proc.boot_id_with_dashes()).store(entry)
+    async with running(tmp_path, [(pod, spec)]) as bed:
+        await bed.exited("p")
+        await bed.kill("p")
+        await bed.signal("p")
 
 
 async def test_an_ended_container_s_number_may_be_another_program_s(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, stranger: proc.ProcessStat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its parent has reaped an adopted container before its end is seen here."""
     killed: list[int] = []
     monkeypatch.setattr(os, "killpg", lambda group, number: killed.append(group))
-    stranger = subprocess.Popen(["sleep", "1000"], start_new_session=True)
-    try:
-        stat = proc.read_stat(stranger.pid)
-        assert stat is not None
-        ended = subprocess.Popen(["true"])
-        pidfd = os.pidfd_open(ended.pid)
-        ended.wait()
-        entry = PodEntry(*pod_of("p", shell("true"))).containers["main"]
-        entry.begin(stranger.pid, pidfd, stat.start_ticks - 1)
-        entry.child = False
-        async with running(tmp_path, []) as bed:
-            bed.edge._starter.follow(entry)
-            await bed.exited("p")
-        assert not killed
-        assert stranger.poll() is None
-    finally:
-        stranger.kill()
-        stranger.wait()
+    ended = subprocess.Popen(["true"])
+    pidfd = os.pidfd_open(ended.pid)
+    ended.wait()
+    entry = PodEntry(*pod_of("p", shell("true"))).containers["main"]
+    entry.begin(stranger.pid, pidfd, stranger.start_ticks - 1)
+    entry.child = False
+    async with running(tmp_path, []) as bed:
+        bed.edge._starter.follow(entry)
+        await bed.exited("p")
+    assert not killed
 
 
 async def test_a_record_of_another_boot_means_nothing(tmp_path: Path) -> None:

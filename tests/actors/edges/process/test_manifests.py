@@ -11,12 +11,8 @@ import pytest
 import trio
 
 from ebbtide.actors.edges.pod_spec import ProcessSpec
-from ebbtide.actors.edges.process.process_edge import (
-    HALF_WRITTEN_SECONDS,
-    ManifestFound,
-    ManifestSource,
-    ProcessEdge,
-)
+from ebbtide.actors.edges.process import process_edge
+from ebbtide.actors.edges.process.process_edge import ManifestFound, ManifestSource, ProcessEdge
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.decisions import StartPod
 from ebbtide.events.facts import ContainerExited, ContainerStarted, ManifestRejected, PodAppeared
@@ -142,7 +138,7 @@ async def test_a_half_written_manifest_is_given_time(
     assert isinstance(found, ManifestFound)
     assert ([pod.uid for pod, _ in found.pods], found.error) == (["two"], "")
     assert read == ["tw", "two: exit 0"]
-    assert trio.current_time() == HALF_WRITTEN_SECONDS
+    assert trio.current_time() == process_edge.HALF_WRITTEN_SECONDS
     await changes.aclose()
 
 
