@@ -348,7 +348,7 @@ def _hold_status(state: NodeStatusState, event: d.PodEnded) -> NodeStatusState:
     if not state.node or not waits or event.means != "cri" or event.outcome not in SEEN_OUTCOMES:
         return state
     if event.deleted:
-        # In a shutdown the object goes at once.
+        # In a shutdown its status is written at once: the object goes in any case.
         kept = (*state.held_deleted, _final_status(event))
         return state if state.in_episode else replace(state, held_deleted=kept)
     return state if made_again(state, event) else replace(state, held=(*state.held, _final_status(event)))

@@ -68,7 +68,7 @@ from ebbtide.events.segment import LOGICS, SHUTDOWN_LOGIC
 # A rule that changes after a release becomes a new logic, so another set in `SETS`. The old set stays until
 # the release after that.
 
-#: How to read an event's subject, by actor and event type.
+#: How to read an event's subject, by actor and event type. Other events go to every instance.
 SubjectOf = Mapping[tuple[str, str], Callable[[Any], str]]
 
 #: Delivered by key and by deadline.

@@ -101,7 +101,6 @@ def make_plan(
 #: Code and message. Codes stay; messages are for people.
 PlanWarning = tuple[str, str]
 
-#: In one message.
 NAMES_MAX = 5
 
 

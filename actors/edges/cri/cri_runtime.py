@@ -72,7 +72,6 @@ from ebbtide.events.values import Pod
 #: Between two looks. Ends are reported at once.
 IDLE_SECONDS = 5.0
 BUSY_SECONDS = 0.5
-#: In one line for the operator.
 NAMED_PODS_MAX = 5
 
 

@@ -195,8 +195,8 @@ Check = Callable[[PowerOff, Outlet], Awaitable[Ending | None]]
 
 
 class PowerEdge(Edge):
-    """Until one of the ``switches`` takes the command. Node and lease are read again before each: a machine
-    that gave a sign of life stays on.
+    """Asks the ``switches`` in order until one takes the command. Node and lease are read again before each:
+    a machine that gave a sign of life stays on.
     """
 
     def __init__(self, switches: Sequence[PowerSwitch], check: Check) -> None:

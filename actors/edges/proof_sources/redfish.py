@@ -26,7 +26,7 @@ RESET = "#ComputerSystem.Reset"
 FORCE_OFF = "ForceOff"
 #: A search takes a request a system, all within one reading.
 SYSTEMS_MAX = 32
-#: A controller that takes 4 s an answer is then searched within one reading.
+#: So many systems are read at once: a controller that takes 4 s an answer is searched within one reading.
 TOGETHER_MAX = 8
 #: Controllers lock an account or an address after a few refused passwords within a minute.
 REFUSED_AGAIN_SECONDS = 60.0
