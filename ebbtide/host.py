@@ -46,7 +46,7 @@ class Host(Protocol):
 
 
 def host_name() -> str:
-    """Without a Node's name."""
+    """For a machine without a Node's name."""
     return os.uname().nodename
 
 

@@ -246,10 +246,10 @@ def edges_of_mode(options: RunOptions, loaded: Loaded, parts: NodeParts | None, 
 
 
 def state_folder(options: RunOptions) -> Path:
-    """For this boot; the modes of a node share it."""
+    """The edges' files for this boot; the modes of a node share it."""
     return options.runtime / ("cri" if options.of_node else "process")
 
 
 def lasting_folder(options: RunOptions) -> Path:
-    """For the next boot, too."""
+    """The edges' files for the next boot, too."""
     return options.journal.parent / LASTING_NAME

@@ -28,7 +28,7 @@ FOLDER_MODE = 0o700
 
 #: The daemon serves one, the others wait.
 CLIENTS_MAX = 4
-#: From its turn on. A doctor on a busy node needs some seconds.
+#: For one question, from its turn on. A doctor on a busy node needs some seconds.
 RUN_SECONDS_MAX = 20.0
 #: With the wait for earlier questions.
 CLIENT_SECONDS_MAX = 60.0

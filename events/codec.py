@@ -37,7 +37,7 @@ _ASCII = bytes(range(128))
 
 
 def count_values(payload: bytes) -> int:
-    """At most so many, without small numbers. It takes a microsecond a kilobyte."""
+    """An upper bound, without small numbers. It takes a microsecond a kilobyte."""
     return len(payload.translate(None, _ASCII))
 
 

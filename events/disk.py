@@ -526,8 +526,8 @@ class LocationTakeover:
 
 
 class Failback:
-    """From a fallback to the first location: `prepare` runs beside the writing, `finish` when a later segment
-    begins.
+    """The return from a fallback to the first location: `prepare` runs beside the writing, `finish` when a
+    later segment begins.
     """
 
     def __init__(self, takeover: LocationTakeover, storages: Sequence[Storage]) -> None:

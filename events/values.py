@@ -140,7 +140,7 @@ class Settings(Value):
     gates: BoundedDict[kinds.Word, bool] = {}
     budget: Budget = "strict"
     reserve_seconds: int = 5
-    #: By a drop-in.
+    #: A drop-in may raise logind's limit.
     raise_grant: bool = True
     #: The longest wait at a shutdown's end for the delivery of pod statuses.
     status_flush_seconds: int = 2

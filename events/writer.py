@@ -152,7 +152,7 @@ class Writer:
         return self.synced_seq >= seq
 
     async def run(self) -> None:
-        """Until `close` has sealed the segment, or the journal is lost."""
+        """Writes until `close` has sealed the segment, or the journal is lost."""
         await self._driver.run()
 
     async def close(self) -> None:

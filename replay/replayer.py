@@ -36,7 +36,7 @@ from ebbtide.events.reader import Batch
 
 
 class Divergence(NamedTuple):
-    """At the first record that re-execution does not reproduce."""
+    """The first record that re-execution does not reproduce."""
 
     seq: int
     field: str

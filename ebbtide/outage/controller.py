@@ -104,7 +104,7 @@ class Leader:
         self._blocked: dict[str, str] = {}
 
     async def run(self) -> None:
-        """Until a journal has another leader."""
+        """Leads until a journal has another leader."""
         shared = self._shared
         async with trio.open_nursery() as nursery:
             for task in self._tasks:
@@ -240,7 +240,7 @@ class Options(NamedTuple):
 
 
 async def run_controller(options: Options, log: LogOutput) -> None:
-    """Until SIGTERM or SIGINT. Gives the Lease back; taints stay."""
+    """Runs until SIGTERM or SIGINT. Gives the Lease back; taints stay."""
     configuration = options.configuration
     identity = f"{options.replica}_{os.urandom(NONCE_BYTES).hex()}"
     link, metrics = ApiClient(options.kubeconfig, log.tell), OutageMetrics()

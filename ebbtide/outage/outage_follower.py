@@ -43,8 +43,8 @@ from ebbtide.replay.replayer import Replayer
 #: returned node states how its last boot ended: within 40 s, and 30 s more after a failed write.
 REST_SECONDS = 120.0
 LOOK_SECONDS = 1.0
-#: Of the journal. A week's outage takes a tenth of this; a kubelet that writes without an end takes it within
-#: a minute, and most of a day for the rest.
+#: A journal with more than this share of its limit is a flood. A week's outage takes a tenth of this share; a
+#: kubelet that writes without an end takes it within a minute, and most of a day for the rest.
 FLOOD_FILL = 0.25
 #: How long to keep an outage with a false proof, and all later ones: a kubelet can begin and end outages
 #: faster than a person reads.
@@ -174,7 +174,7 @@ class Follower:
         return not (isinstance(state, OutageState) and state.phase in WELL)
 
     async def run(self) -> None:
-        """Until at rest. Raises JournalLost, and OSError for an unreadable journal."""
+        """Follows the node until it is at rest. Raises JournalLost, and OSError for an unreadable journal."""
         shared = self._shared
         await self._storage.acquire(shared.writer)
         recovered = await self._recover()

@@ -65,7 +65,7 @@ class ShippingEdge(SideProcess):
         self._unshipped = found.names
 
     def removed(self, name: str) -> None:
-        """By retention."""
+        """Retention has removed this segment."""
         if name in self._unshipped:
             self._lost += 1
             self._tell(4, f"shipping: {name} was removed before the store confirmed it")

@@ -257,7 +257,7 @@ def statement_of(seen: Seen, by: str, seconds: int, reason: str) -> Statement:
 
 
 async def user_name(cluster: Cluster) -> str:
-    """At the API server; empty if it does not fit the record."""
+    """Our name at the API server; empty if it does not fit the record."""
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     answer = await cluster.call("POST", REVIEW_SELF, review)
     if not answer.ok:
