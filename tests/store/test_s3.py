@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-import socketserver
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
-from threading import Thread
 from unittest.mock import patch
 
 import msgspec
@@ -22,12 +19,15 @@ from ebbtide.shipping.shipping_destination import Store, load_shipped, node_pref
 from ebbtide.shipping.store_sink import ObjectStore
 from ebbtide.side_process import EXIT_DONE, EXIT_KEPT, Report, StoreJob, encode_line
 from tests.beds.rootfs import Unavailable
+from tests.cli.test_bombs import a_store_of_long_answers
 from tests.store.gateway import BUCKET, READER, Gateway, gateway, signed_put
 from tests.store.segments import NODE, lay_out_segments
 
 pytestmark = pytest.mark.backend
 
 STORE = Store(url=f"s3://{BUCKET}/pre", cluster="prod")
+#: The shipping process fails long before.
+ENDLESS_MB = 1_000_000
 PREFIX = f"pre/{node_prefix('prod', NODE)}"
 
 
@@ -47,30 +47,11 @@ def emptied(s3: Gateway) -> Gateway:
     return s3
 
 
-class EndlessError(socketserver.BaseRequestHandler):
-    """An answer with a body that would fill the memory."""
-
-    def handle(self) -> None:
-        data = b""
-        while b"\r\n\r\n" not in data:
-            data += self.request.recv(65536)
-        self.request.sendall(b"HTTP/1.1 500 X\r\nConnection: close\r\n\r\n")
-        with suppress(OSError):
-            while True:
-                self.request.sendall(bytes(1 << 20))
-
-
 def test_an_error_without_an_end_costs_the_process(tmp_path: Path) -> None:
     """The store's client keeps the whole body. The daemon starts another process later."""
     lay_out_segments(tmp_path, 3)
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), EndlessError) as server:
-        server.daemon_threads = True
-        Thread(target=server.serve_forever, daemon=True).start()
-        process = start(
-            tmp_path, Gateway(f"http://127.0.0.1:{server.server_address[1]}", tmp_path), before=MEASURED
-        )
-        end(process)
-        server.shutdown()
+    with a_store_of_long_answers(500, ENDLESS_MB, lists=False) as endpoint:
+        end(start(tmp_path, Gateway(endpoint, tmp_path), before=MEASURED))
     code, peak_kib = map(int, (tmp_path / "measured").read_text().split())
     assert code == -signal.SIGABRT
     assert peak_kib < 256 * 1024

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-import trio
 
 from ebbtide.actors.edges.kubernetes.api_calls import Answer, rfc3339_now
 from ebbtide.actors.edges.kubernetes.node_view import ALIVE_ANNOTATION, NOTE_ANNOTATION, OUT_OF_SERVICE
-from ebbtide.cli.outage import outage_common
 from ebbtide.cli.outage import outage_declare as verb
-from ebbtide.cli.outage.outage_common import Cluster
+from tests.cli.outage.test_requests import use
 from tests.conftest import Run
 
 
@@ -33,18 +30,10 @@ class Server:
         return Answer(200, msgspec.json.encode(node))
 
 
-def use(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    def ask(access: object, work: Callable[[Cluster], Awaitable[Any]]) -> Any:
-        return trio.run(work, Cluster(server))  # type: ignore[arg-type]  # what it calls
-
-    monkeypatch.setattr(outage_common, "chosen_kubeconfig", lambda given: None)
-    monkeypatch.setattr(verb, "ask_cluster", ask)
-
-
 def test_off_is_refused_while_somebody_says_alive(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """The contradiction would win, so no write happens."""
     said = {"uid": "uid-worker", "boot": "boot-1", "by": "db-2", "seconds": 600, "at": rfc3339_now()}
-    use(Server(**{ALIVE_ANNOTATION: msgspec.json.encode(said).decode()}), monkeypatch)
+    use(Server(**{ALIVE_ANNOTATION: msgspec.json.encode(said).decode()}), verb, monkeypatch)
     ran = run("outage", "declare", "worker", "--off", "--by", "ann", "--yes")
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.startswith(
@@ -54,7 +43,7 @@ def test_off_is_refused_while_somebody_says_alive(run: Run, monkeypatch: pytest.
 
 def test_who_says_that_it_lives_hears_that_it_is_tainted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Later proofs are refused; an existing one continues."""
-    use(Server(), monkeypatch)
+    use(Server(), verb, monkeypatch)
     ran = run("outage", "declare", "worker", "--alive", "--by", "db-2")
     assert (ran.code, ran.out.split(":")[0]) == (0, "declared")
     assert ran.err.startswith("our taint is set already, and stays")

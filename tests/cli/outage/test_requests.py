@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from types import ModuleType
 from typing import Any
 
 import msgspec
@@ -55,15 +56,20 @@ class Server:
         return read_requests(self.lease)
 
 
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Server:
-    made = Server()
+def use(server: object, verb: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The verb asks this server, in place of a cluster's."""
 
     def ask(access: object, work: Callable[[Cluster], Awaitable[Any]]) -> Any:
-        return trio.run(work, Cluster(made))  # type: ignore[arg-type]  # what it calls
+        return trio.run(work, Cluster(server))  # type: ignore[arg-type]  # what it calls
 
     monkeypatch.setattr(outage_common, "chosen_kubeconfig", lambda given: None)
     monkeypatch.setattr(verb, "ask_cluster", ask)
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Server:
+    made = Server()
+    use(made, verb, monkeypatch)
     return made
 
 
