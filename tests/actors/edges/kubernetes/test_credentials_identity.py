@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,8 +15,9 @@ from ebbtide.actors.edges.kubernetes.api_calls import SELF_SUBJECT_REVIEWS, Unan
 from ebbtide.actors.edges.kubernetes.api_client import ApiClient
 from ebbtide.events.facts import ApiRead
 from tests.actors.edges.kubernetes.rig import NODE, kubeconfig, linked, running
+from tests.beds.relay import joined
 from tests.node.bed import Bed
-from tests.node.identities import ADMIN, kubelet
+from tests.node.identities import ADMIN, Secrets, kubelet
 from tests.node.parts import API_PORT
 from tests.node.pods import PODS, pod
 from tests.waiting import until
@@ -32,17 +33,11 @@ async def who(link: ApiClient) -> str:
     return str(json.loads(answer.body)["status"]["userInfo"]["username"]) if answer.ok else str(answer.code)
 
 
-async def until_we_are(link: ApiClient, user: str) -> None:
-    with trio.fail_after(SECONDS):
-        while await who(link) != user:
-            await trio.sleep(0.05)
-
-
-def replace(path: Path, text: str | bytes) -> None:
-    """Replace the file atomically, as rotation tools do."""
-    new = path.with_name(f"{path.name}.new")
-    new.write_bytes(text.encode() if isinstance(text, str) else text)
-    new.rename(path)
+async def is_user(link: ApiClient, user: str) -> bool:
+    try:
+        return await who(link) == user
+    except Unanswered:
+        return False
 
 
 async def test_a_token_that_is_refused(bed: Bed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,7 +47,7 @@ async def test_a_token_that_is_refused(bed: Bed, tmp_path: Path, monkeypatch: py
     token.write_text("revoked")
     async with linked(kubeconfig(tmp_path / "it", bed, ADMIN, tokenFile=str(token))) as link:
         assert await who(link) == "401"
-        replace(token, ADMIN.token)
+        token.write_text(ADMIN.token)
         assert await who(link) == ADMIN.user
 
 
@@ -69,7 +64,7 @@ async def test_a_certificate_that_rotates(bed: Bed, tmp_path: Path) -> None:
         await rig.outbox.wait_for(ApiRead, reachable=True, taint=True)
         (tmp_path / "moved").symlink_to("second.pem")
         (tmp_path / "moved").rename(link_to)
-        await until_we_are(link, NODE_CLIENT.user)
+        await until(partial(is_user, link, NODE_CLIENT.user), "it is the other user")
         await rig.outbox.wait_for(ApiRead, reachable=True, taint=False)
         await bed.api.post(PODS, pod("one", NODE))
         await until(lambda: rig.names() == ["one"], "the pods are known")
@@ -77,8 +72,6 @@ async def test_a_certificate_that_rotates(bed: Bed, tmp_path: Path) -> None:
 
 async def test_a_stranger(bed: Bed, tmp_path: Path) -> None:
     """An untrusted server gets no token; without verification it does."""
-    from tests.node.identities import Secrets
-
     (tmp_path / "other").mkdir()
     other = Secrets(tmp_path / "other")
     other.write(())
@@ -92,13 +85,7 @@ async def test_a_stranger(bed: Bed, tmp_path: Path) -> None:
             await who(link)
         cluster["insecure-skip-tls-verify"] = True
         path.write_text(json.dumps(document))
-        with trio.fail_after(SECONDS):
-            while True:
-                try:
-                    assert await who(link) == ADMIN.user
-                    break
-                except Unanswered:
-                    await trio.sleep(0.05)
+        await until(partial(is_user, link, ADMIN.user), "it is trusted")
 
 
 async def test_a_proxy(bed: Bed, tmp_path: Path) -> None:
@@ -108,10 +95,8 @@ async def test_a_proxy(bed: Bed, tmp_path: Path) -> None:
     async def serve(outer: trio.SocketStream) -> None:
         asked.append((await outer.receive_some()).partition(b"\r\n")[0].decode())
         await outer.send_all(b"HTTP/1.1 200 OK\r\n\r\n")
-        async with outer, await bed.connect("127.0.0.1", API_PORT) as inner, trio.open_nursery() as nursery:
-            nursery.start_soon(pump, outer, inner)
-            await pump(inner, outer)
-            nursery.cancel_scope.cancel()
+        async with outer, await bed.connect("127.0.0.1", API_PORT) as inner:
+            await joined(outer, inner)
 
     async with trio.open_nursery() as nursery:
         (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
@@ -126,9 +111,3 @@ async def test_a_proxy(bed: Bed, tmp_path: Path) -> None:
             assert await who(link) == ADMIN.user
         nursery.cancel_scope.cancel()
     assert asked == ["CONNECT api.example:6443 HTTP/1.1"]
-
-
-async def pump(source: trio.SocketStream, sink: trio.SocketStream) -> None:
-    with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
-        async for piece in source:
-            await sink.send_all(piece)

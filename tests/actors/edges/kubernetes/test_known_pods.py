@@ -242,8 +242,8 @@ def test_manifests(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     etcd, plain = read_manifests(tmp_path, "Node-1")
     assert (etcd.namespace, etcd.name, etcd.priority) == ("kube-system", "etcd-node-1", 2_000_001_000)
-    assert etcd.static
     assert (etcd.priority_assigned, plain.priority_assigned) == (True, False)
+    assert etcd.static
     assert etcd.host_network
     assert etcd.containers == ("etcd",)
     assert (plain.namespace, plain.name, plain.priority) == ("default", "plain-node-1", 3)
@@ -322,22 +322,13 @@ def seen(**parts: Any) -> KnownPod:
 
 @given(objects.pods)
 def test_any_pod(pod: dict[str, Any]) -> None:
-    """Each pod has a projection that agrees with the object."""
-    found = seen(**pod)
-    spec = pod["spec"]
-    assert (found.api_uid, found.name, found.namespace) == tuple(
-        pod["metadata"][key] for key in ("uid", "name", "namespace")
-    )
+    """Each pod has a projection that agrees with the object, and the cache reads back what it wrote."""
+    found, spec, meta = seen(**pod), pod["spec"], pod["metadata"]
+    assert (found.api_uid, found.name, found.namespace) == (meta["uid"], meta["name"], meta["namespace"])
     assert found.priority == spec.get("priority")
     assert found.grace_seconds == spec.get("terminationGracePeriodSeconds")
     assert found.containers == tuple(each["name"] for each in spec["containers"])
-    assert found.deleting == ("deletionTimestamp" in pod["metadata"])
-
-
-@given(objects.pods)
-def test_it_is_kept_as_it_is(pod: dict[str, Any]) -> None:
-    """The cache reads back the pod that it wrote."""
-    found = seen(**pod)
+    assert found.deleting == ("deletionTimestamp" in meta)
     assert msgspec.json.decode(msgspec.json.encode(found), type=KnownPod) == found
 
 

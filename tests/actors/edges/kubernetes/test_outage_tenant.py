@@ -19,6 +19,7 @@ import trio
 from ebbtide.actors.edges.kubernetes.config_maps import PREFIX
 from ebbtide.events.segment import segment_file_name
 from tests.actors.edges.kubernetes.outage_rig import nodes
+from tests.actors.edges.kubernetes.rights import granted
 from tests.actors.edges.kubernetes.test_outage_program import (
     ACCOUNT,
     JOURNALS,
@@ -193,12 +194,15 @@ async def test_a_tenant_takes_no_memory_and_spoils_no_record(
             leader.send_signal(signal.SIGTERM)
             await leader.wait()
         journal = f"configmaps:{ACCOUNT}/{kubelet.uid}"
-        for words in (
-            ("replay", "verify", "--journal", journal),
-            ("outage", "ls", "--all", "--namespace", ACCOUNT),
+        # All that a reader needs.
+        lists = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}]
+        reader = await granted(api_bed, "ebbtide-reader", [], others={ACCOUNT: lists})
+        for kubeconfig, words in (
+            (reader, ("replay", "verify", "--journal", journal)),
+            (rights, ("outage", "ls", "--all", "--namespace", ACCOUNT)),
         ):
             argv = [sys.executable, "-c", MEASURED, *words]
-            env = os.environ | {"KUBECONFIG": str(rights)}
+            env = os.environ | {"KUBECONFIG": str(kubeconfig)}
             read = await trio.run_process(argv, env=env, capture_stdout=True, capture_stderr=True)
             peak = int(read.stderr.rpartition(b"VmHWM:")[2].split()[0]) // 1024
             print(f"peak memory of {' '.join(words[:2])}: {peak} MiB")

@@ -66,18 +66,18 @@ WITHDRAW = WithdrawPods(key="w", uids=("a", "b"))
 ROWS = (("a", "Failed", "Terminated", "m"),)
 
 
-def known(uid: str, phase: str = "Running") -> KnownPod:
-    return KnownPod(uid=uid, api_uid=f"api-{uid}", namespace="default", name=uid, phase=phase)
+def known(uid: str) -> KnownPod:
+    return KnownPod(uid=uid, api_uid=f"api-{uid}", namespace="default", name=uid, phase="Running")
+
+
+def shown(uid: str) -> Answer:
+    found = {"metadata": {"uid": f"api-{uid}", "resourceVersion": "1"}, "status": {"phase": "Running"}}
+    return Answer(200, json.dumps(found).encode())
 
 
 def behave(asked: Asked) -> tuple[float, Answer]:
     """Half a second for each call; the other order begins meanwhile."""
-    found = {"metadata": {"uid": "api-a", "resourceVersion": "1"}, "status": {"phase": "Running"}}
-    return 0.5, Answer(200, json.dumps(found).encode())
-
-
-def refuse(asked: Asked) -> tuple[float, Answer]:
-    return 0.1, status(403, "no")
+    return 0.5, shown("a")
 
 
 def withdrawn(server: Scripted) -> list[str]:
@@ -106,9 +106,7 @@ async def test_what_a_slow_delivery_reports(autojump_clock: MockClock) -> None:
 
     def slow(asked: Asked) -> tuple[float, Answer] | None:
         uid = asked.path.split("/")[6]
-        seen = {"metadata": {"uid": f"api-{uid}", "resourceVersion": "1"}, "status": {"phase": "Running"}}
-        takes_writes = asked.method == "GET" or uid == "a"
-        return (0.15, Answer(200, json.dumps(seen).encode())) if takes_writes else None
+        return (0.15, shown(uid)) if asked.method == "GET" or uid == "a" else None
 
     hand = Hand(Scripted(slow), [known("a"), known("b")])
     rows = tuple((uid, "Failed", "Terminated", "m") for uid in "ab")
@@ -118,7 +116,7 @@ async def test_what_a_slow_delivery_reports(autojump_clock: MockClock) -> None:
 
 async def test_one_whose_final_status_was_refused(autojump_clock: MockClock) -> None:
     """It still has to leave its Services."""
-    server = Scripted(refuse)
+    server = Scripted(lambda asked: (0.1, status(403, "no")))
     hand = Hand(server, [known("a"), known("b")])
     assert (await hand.do(DeliverStatuses(key="d", statuses=ROWS))).result == "failed"
     server.behaviour = behave
@@ -153,12 +151,12 @@ def test_a_known_exit_code_is_reported(phase: str, codes: dict[str, int], expect
     ]
     pod.status.container_statuses = [{"name": "app", **SHOWN_RUNNING}, {"name": "done", **SHOWN_ENDED}]
     made = final_status(pod, phase, "Terminated", "m", tuple(codes.items()))["status"]
-    shown = {each["name"]: each for each in made["initContainerStatuses"] + made["containerStatuses"]}
-    assert shown["setup"] == {"name": "setup", **SHOWN_ENDED}
-    assert shown["done"] == {"name": "done", **SHOWN_ENDED}
-    assert shown["never"] == {"name": "never", **SHOWN_WAITING}
+    now = {each["name"]: each for each in made["initContainerStatuses"] + made["containerStatuses"]}
+    assert now["setup"] == {"name": "setup", **SHOWN_ENDED}
+    assert now["done"] == {"name": "done", **SHOWN_ENDED}
+    assert now["never"] == {"name": "never", **SHOWN_WAITING}
     for name, code in expected.items():
-        ended = shown[name]["state"]["terminated"]
+        ended = now[name]["state"]["terminated"]
         unknown = ended["reason"] == "ContainerStatusUnknown"
         assert ("unknown" if unknown else ended["exitCode"]) == code
         assert ended["exitCode"] == 137 or not unknown

@@ -56,6 +56,8 @@ from ebbtide.events.outage_events import EvidenceRead
 from tests.actors.edges.process.process_bed import Outbox
 from tests.waiting import WATCHDOG_SECONDS
 
+NO_OBJECT = "the annotation is no JSON object with uid, boot, mark, by and seconds"
+NO_AUTHOR = "it does not say by whom, in letters, digits and ._@+-, 64 at most"
 LEASE = LeaseView("n", "1", "l1", 40)
 DECLARED = {"uid": "u", "boot": "b1", "mark": "l1", "by": "ann@example.test", "seconds": 600}
 ALIVE = {"uid": "u", "boot": "b1", "by": "db-2", "seconds": 700, "at": "2026-01-01T00:00:00Z"}
@@ -80,36 +82,32 @@ def tainted(version: str, ready: str = "Unknown", **fields: Any) -> NodeView:
 # --- reading --------------------------------------------------------------------------------------
 
 
+def certified(**fields: Any) -> str:
+    return certificate_text(PublishCertificate(key="k", **fields), "b1")
+
+
 @pytest.mark.parametrize(
-    ("fields", "safe"),
+    ("text", "certificate"),
     [
-        ({"safe": True}, True),
-        ({"safe": False, "running": ("p",)}, False),
-        ({"safe": True, "restarts": True}, False),
+        (certified(safe=True), Certificate("b1", True)),
+        (certified(safe=False, running=("p",)), Certificate("b1", False)),
+        (certified(safe=True, restarts=True), Certificate("b1", False)),
+        # Spoilt: no actor waits for it.
+        *((text, None) for text in ("{", "[]", '{"safe": 1}', "x" * (NOTE_CHARACTERS_MAX + 1), "[" * 9999)),
     ],
+    ids=range(8),
 )
-def test_a_certificate_is_read_as_its_daemon_writes_it(fields: dict[str, Any], *, safe: bool) -> None:
-    """Its own text."""
-    text = certificate_text(PublishCertificate(key="k", **fields), "b1")
-    assert projected({CERTIFICATE_ANNOTATION: text}).certificate == Certificate("b1", safe)
-
-
-@pytest.mark.parametrize("text", ["{", "[]", '{"safe": 1}', "x" * (NOTE_CHARACTERS_MAX + 1), "[" * 9999])
-def test_a_certificate_that_somebody_has_spoilt_says_nothing(text: str) -> None:
-    """It is ignored: no actor waits for it."""
-    assert projected({CERTIFICATE_ANNOTATION: text}).certificate is None
+def test_a_certificate_is_read_as_its_daemon_writes_it(text: str, certificate: Certificate | None) -> None:
+    assert projected({CERTIFICATE_ANNOTATION: text}).certificate == certificate
 
 
 @pytest.mark.parametrize(
     ("said", "problem"),
     [
-        ("yes", "the annotation is no JSON object with uid, boot, mark, by and seconds"),
-        (
-            {**DECLARED, "seconds": "600"},
-            "the annotation is no JSON object with uid, boot, mark, by and seconds",
-        ),
-        ({**DECLARED, "by": ""}, "it does not say by whom, in letters, digits and ._@+-, 64 at most"),
-        ({**DECLARED, "by": "a" * 65}, "it does not say by whom, in letters, digits and ._@+-, 64 at most"),
+        ("yes", NO_OBJECT),
+        ({**DECLARED, "seconds": "600"}, NO_OBJECT),
+        ({**DECLARED, "by": ""}, NO_AUTHOR),
+        ({**DECLARED, "by": "a" * 65}, NO_AUTHOR),
         ({**DECLARED, "seconds": DECLARED_SECONDS_MAX + 1}, "seconds must be from 0 to 604800"),
     ],
 )
@@ -127,15 +125,10 @@ def test_what_a_kubelet_writes_about_itself_is_bounded() -> None:
     words = ("evil.example.test", "", "10.0.0.1", "10.1", "::1", *(f"10.0.1.{at}" for at in range(9)))
     addresses = [{"type": "InternalIP", "address": each} for each in words]
     long = 100_000 * "x"
-    info = {"systemUUID": long, "bootID": long}
-    found = projected(
-        {
-            DECLARED_ANNOTATION: {**DECLARED, "at": long[:7_000]},
-            CERTIFICATE_ANNOTATION: {"safe": True, "bootId": long[:50_000]},
-        },
-        spec={"providerID": long},
-        status={"addresses": addresses, "nodeInfo": info},
-    )
+    status = {"addresses": addresses, "nodeInfo": {"systemUUID": long, "bootID": long}}
+    said: dict[str, Any] = {DECLARED_ANNOTATION: {**DECLARED, "at": long[:7_000]}}
+    said[CERTIFICATE_ANNOTATION] = {"safe": True, "bootId": long[:50_000]}
+    found = projected(said, spec={"providerID": long}, status=status)
     assert found.addresses == ("10.0.0.1", "::1", "10.0.1.0", "10.0.1.1")
     # 90 000 of them would take seconds.
     assert projected(status={"addresses": [*([addresses[0]] * 64), *addresses]}).addresses == ()
@@ -171,6 +164,11 @@ async def telling(first: NodeView) -> AsyncIterator[tuple[ClusterView, Outbox]]:
         nursery.cancel_scope.cancel()
 
 
+async def put(view: ClusterView, node: NodeView) -> None:
+    view.nodes.put(node)
+    await trio.sleep(REPORT_SECONDS * 2)
+
+
 def told(box: Outbox) -> list[tuple[str, str, str, str]]:
     found = [(each.source, each.name, each.verdict, each.error) for each in box.of(EvidenceRead)]
     box.facts.clear()
@@ -198,37 +196,28 @@ async def test_each_is_told_once_it_is_there_and_when_it_is_taken_back(autojump_
     async with telling(projected(certificate)) as (view, box):
         assert box.facts == [evidence("certificate", "", "off")]
         box.facts.clear()
-        view.nodes.put(projected({**certificate, DECLARED_ANNOTATION: DECLARED}, version="2"))
-        await trio.sleep(REPORT_SECONDS * 2)
+        await put(view, projected({**certificate, DECLARED_ANNOTATION: DECLARED}, version="2"))
         assert box.facts == [evidence("declared", "ann@example.test", "off", mark="l1", valid_seconds=600)]
         box.facts.clear()
         # Another author, and a revoked certificate.
         revoked = {CERTIFICATE_ANNOTATION: {"safe": False, "bootId": "b1"}}
-        view.nodes.put(projected({**revoked, DECLARED_ANNOTATION: {**DECLARED, "by": "bob"}}, version="3"))
-        await trio.sleep(REPORT_SECONDS * 2)
+        await put(view, projected({**revoked, DECLARED_ANNOTATION: {**DECLARED, "by": "bob"}}, version="3"))
         assert told(box) == [
             ("certificate", "", "unknown", NOT_SAFE),
             ("declared", "bob", "off", ""),
             ("declared", "ann@example.test", "unknown", ""),
         ]
-        view.nodes.put(projected(version="4"))
-        await trio.sleep(REPORT_SECONDS * 2)
+        await put(view, projected(version="4"))
         assert told(box) == [("certificate", "", "unknown", ""), ("declared", "bob", "unknown", "")]
-        view.nodes.put(projected(version="5", labels={"a": "b"}))
-        await trio.sleep(REPORT_SECONDS * 2)
+        await put(view, projected(version="5", labels={"a": "b"}))
         assert told(box) == []
         # Contradictions come first, so no proof counts for a moment. Without a boot it applies to any.
-        view.nodes.put(
-            projected({DECLARED_ANNOTATION: DECLARED, ALIVE_ANNOTATION: ALIVE | {"boot": ""}}, version="6")
-        )
-        await trio.sleep(REPORT_SECONDS * 2)
-        assert [each[:3] for each in told(box)] == [
-            ("peer", "db-2", "on"),
-            ("declared", "ann@example.test", "off"),
-        ]
+        both = {DECLARED_ANNOTATION: DECLARED, ALIVE_ANNOTATION: ALIVE | {"boot": ""}}
+        await put(view, projected(both, version="6"))
+        verdicts = [each[:3] for each in told(box)]
+        assert verdicts == [("peer", "db-2", "on"), ("declared", "ann@example.test", "off")]
         # They do not apply to a new Node of the same name.
-        view.nodes.put(tainted("7")._replace(uid="v"))
-        await trio.sleep(REPORT_SECONDS * 2)
+        await put(view, tainted("7")._replace(uid="v"))
         assert {each[2] for each in told(box)} == {"off", "unknown"}
         assert await asked(view, "cloud-taint") is None
 
@@ -255,11 +244,9 @@ async def test_the_clouds_taint_that_outlives_a_start_says_nothing(autojump_cloc
     async with telling(tainted("1")) as (view, box):
         assert marks(box) == [""]
         view.nodes.put(projected(version="2"))
-        view.nodes.put(tainted("3"))
-        await trio.sleep(REPORT_SECONDS * 2)
+        await put(view, tainted("3"))
         assert marks(box) == ["l1"]
-        view.nodes.put(tainted("4", ready="True")._replace(status_mark="s2"))
-        await trio.sleep(REPORT_SECONDS * 2)
+        await put(view, tainted("4", ready="True")._replace(status_mark="s2"))
         assert marks(box) == []
         assert await asked(view, "cloud-taint") == Said("off", "nodeUID", "u", mark="l1")
 
@@ -267,8 +254,7 @@ async def test_the_clouds_taint_that_outlives_a_start_says_nothing(autojump_cloc
 async def test_a_lease_renewed_under_the_clouds_taint(autojump_clock: MockClock) -> None:
     """A watch that was away may report an earlier renewal together with the taint."""
     async with telling(projected()) as (view, box):
-        view.nodes.put(tainted("2"))
-        await trio.sleep(REPORT_SECONDS * 2)
+        await put(view, tainted("2"))
         assert marks(box) == ["l1"]
         view.leases.put(LEASE._replace(version="2", mark="l2"))
         await trio.sleep(11)
@@ -297,21 +283,16 @@ async def test_who_says_that_it_lives_contradicts_until_it_is_taken_back(autojum
         # Also for a node with constant reports.
         for version in range(20):
             await trio.sleep(AGAIN_SECONDS / 10)
-            view.nodes.put(
-                alive(f"1{version:02}", seconds=0, at="2026-01-01T00:00:00Z")._replace(taint="other")
-            )
+            view.nodes.put(alive(f"1{version:02}", seconds=0)._replace(taint="other"))
         assert told(box) == [("peer", "db-2", "on", "")] * 2
-        view.nodes.put(projected(version="200"))
-        await trio.sleep(REPORT_SECONDS * 2)
+        await put(view, projected(version="200"))
         # A retracted contradiction is no proof.
         assert told(box) == [("peer", "db-2", "off", TAKEN_BACK)]
         await trio.sleep(ALIVE_SECONDS)
         assert told(box) == []
         # By another author, while the first one retracts.
-        view.nodes.put(alive("300"))
-        await trio.sleep(REPORT_SECONDS * 2)
-        view.nodes.put(alive("400", by="db-3"))
-        await trio.sleep(REPORT_SECONDS * 2)
+        await put(view, alive("300"))
+        await put(view, alive("400", by="db-3"))
         said = ("peer", "db-2", "on", ""), ("peer", "db-3", "on", ""), ("peer", "db-2", "off", TAKEN_BACK)
         assert told(box) == [*said]
 
@@ -321,9 +302,7 @@ async def test_that_it_lives_is_over_after_its_time_and_can_be_said_anew(autojum
     async with telling(alive()) as (view, box):
         await trio.sleep(699)
         # Something else has changed on the Node.
-        view.nodes.put(
-            projected({ALIVE_ANNOTATION: ALIVE}, version="2", status={"nodeInfo": {"bootID": "b1"}})
-        )
+        view.nodes.put(alive("2"))
         assert {each[2] for each in told(box)} == {"on"}
         await trio.sleep(2)
         assert told(box) == [("peer", "db-2", "off", OVER)]
@@ -340,11 +319,8 @@ async def test_that_it_lives_is_over_after_its_time_and_can_be_said_anew(autojum
     [
         (alive(boot="b2"), OTHER_BOOT),
         (alive(uid="v"), OTHER_NODE),
-        (alive(by=""), "it does not say by whom, in letters, digits and ._@+-, 64 at most"),
-        (
-            projected({ALIVE_ANNOTATION: "yes"}),
-            "the annotation is no JSON object with uid, boot, mark, by and seconds",
-        ),
+        (alive(by=""), NO_AUTHOR),
+        (projected({ALIVE_ANNOTATION: "yes"}), NO_OBJECT),
     ],
 )
 async def test_a_word_that_is_not_about_this_boot_of_this_node(node: NodeView, error: str) -> None:
@@ -402,14 +378,11 @@ async def test_nobody_there_says_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
     """Refused, silent or not TLS: no proof."""
     monkeypatch.setattr(bounds, "now", bounds.Bounds(source_kubelet_seconds=WATCHDOG_SECONDS))
     async with listening(tls=False) as port:
-        said = await kubelet_says(node(port, "127.0.0.1"))
-        assert said is not None
-        assert said.verdict == "unknown"
-        assert said.error.startswith("SSLError")
-        refused = await kubelet_says(node(port, "127.0.0.9"))
-        assert refused is not None
-        assert refused.verdict == "unknown"
-        assert "Connection refused" in refused.error
+        for address, error in (("127.0.0.1", "SSLError"), ("127.0.0.9", "Connection refused")):
+            said = await kubelet_says(node(port, address))
+            assert said is not None
+            assert said.verdict == "unknown"
+            assert error in said.error
     monkeypatch.setattr(bounds, "now", bounds.Bounds(source_kubelet_seconds=0.2))
     async with listening(silent=True) as port:
         assert await kubelet_says(node(port, "127.0.0.1")) == Said("unknown", error="no answer")

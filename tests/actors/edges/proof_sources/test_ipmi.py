@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -148,7 +147,7 @@ def by(tool: Path, **fields: Any) -> Ipmi:
     return Ipmi(**{"host": "bmc"} | given | fields)
 
 
-async def test_what_the_tool_is_given(tool: Path, tmp_path: Path) -> None:
+async def test_what_the_tool_is_given(tool: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No password in arguments or environment; one session for both questions."""
     seen = tmp_path / "seen"
     program(
@@ -156,11 +155,8 @@ async def test_what_the_tool_is_given(tool: Path, tmp_path: Path) -> None:
         f"open({str(seen)!r}, 'w').write(repr((sys.argv[1:], dict(os.environ), sys.stdin.read())))",
         f"print({GUID!r} + '\\nChassis Power is off')",
     )
-    os.environ["EBBTIDE_SECRET"] = "ours"
-    try:
-        assert await by(tool).read(MACHINE) == OFF
-    finally:
-        del os.environ["EBBTIDE_SECRET"]
+    monkeypatch.setenv("EBBTIDE_SECRET", "ours")
+    assert await by(tool).read(MACHINE) == OFF
     said = seen.read_text()
     assert PASSWORD not in said
     assert "EBBTIDE_SECRET" not in said
