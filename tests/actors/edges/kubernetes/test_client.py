@@ -28,6 +28,7 @@ from ebbtide.events import bounds
 from ebbtide.events.decisions import AnnounceNode
 from ebbtide.events.facts import ApiRead
 from tests.actors.edges.kubernetes.rig import linked, running
+from tests.actors.edges.kubernetes.test_credentials import config, written
 from tests.actors.edges.kubernetes.work_fake import pod
 from tests.actors.edges.process.process_bed import Outbox
 from tests.actors.edges.process.test_hooks import CANARY
@@ -52,7 +53,7 @@ async def listening(folder: Path, serve: Answering) -> AsyncIterator[Path]:
     async with trio.open_nursery() as nursery:
         (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
         nursery.start_soon(trio.serve_listeners, serve, [listener])
-        yield config(folder, listener.socket.getsockname()[1])
+        yield at(folder, listener.socket.getsockname()[1])
         nursery.cancel_scope.cancel()
 
 
@@ -62,14 +63,8 @@ async def served(folder: Path, serve: Answering) -> AsyncIterator[ApiClient]:
         yield made
 
 
-def config(folder: Path, port: int) -> Path:
-    path = folder / "kubeconfig"
-    context = {"name": "x", "context": {"cluster": "x", "user": "x"}}
-    cluster = {"name": "x", "cluster": {"server": f"http://127.0.0.1:{port}/prefix"}}
-    user = {"name": "x", "user": {"token": "secret"}}
-    document = {"current-context": "x", "contexts": [context], "clusters": [cluster], "users": [user]}
-    path.write_text(json.dumps(document))
-    return path
+def at(folder: Path, port: int) -> Path:
+    return written(folder, config({"server": f"http://127.0.0.1:{port}/prefix"}, {"token": "secret"}))
 
 
 async def answer(
@@ -182,7 +177,7 @@ async def test_whether_anything_was_sent(
         assert await unanswered(made)
     async with served(tmp_path, hang_up) as made:
         assert await unanswered(made)
-    async with linked(config(tmp_path, 1)) as made:
+    async with linked(at(tmp_path, 1)) as made:
         assert not await unanswered(made)
 
 

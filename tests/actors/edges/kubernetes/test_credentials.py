@@ -163,10 +163,9 @@ def test_a_kubeconfig_that_is_no_file(tmp_path: Path) -> None:
     """A FIFO would block a thread forever: it is refused, also as a token file."""
     fifo = tmp_path / "config"
     os.mkfifo(fifo)
-    with pytest.raises(UnusableCredentials, match="no regular file"):
-        read_kubeconfig(fifo)
-    with pytest.raises(UnusableCredentials, match="no regular file"):
-        read_kubeconfig(written(tmp_path, config(user={"tokenFile": str(fifo)})))
+    for path in (fifo, written(tmp_path, config(user={"tokenFile": str(fifo)}))):
+        with pytest.raises(UnusableCredentials, match="no regular file"):
+            read_kubeconfig(path)
 
 
 def test_in_a_pod(tmp_path: Path) -> None:
@@ -233,16 +232,9 @@ async def test_what_a_plugin_is_told(tmp_path: Path) -> None:
     """Arguments, environment, and the cluster if requested."""
     said = '{"kind":"ExecCredential","status":{"clientCertificateData":"C","clientKeyData":"K"}}'
     path = program(tmp_path, f"echo \"$1 $MINE $KUBERNETES_EXEC_INFO\" > {tmp_path}/told; echo '{said}'")
-    user = {
-        "exec": {
-            "command": str(path),
-            "args": ["get-token"],
-            "env": [{"name": "MINE", "value": "yes"}],
-            "apiVersion": "client.authentication.k8s.io/v1",
-            "provideClusterInfo": True,
-        }
-    }
-    found = await Credentials(written(tmp_path, config(user=user))).refresh()
+    plugin = {"command": str(path), "args": ["get-token"], "env": [{"name": "MINE", "value": "yes"}]}
+    plugin |= {"apiVersion": "client.authentication.k8s.io/v1", "provideClusterInfo": True}
+    found = await Credentials(written(tmp_path, config(user={"exec": plugin}))).refresh()
     assert (found.certificate, found.key) == (b"C", b"K")
     told = (tmp_path / "told").read_text()
     assert told.startswith("get-token yes ")
@@ -294,8 +286,7 @@ def test_certificates_that_cannot_be_used() -> None:
         replace(base, certificate=certificate, key=locked),
         replace(base, certificate=b"nonsense", key=other),
     ):
-        with pytest.raises(
-            UnusableCredentials, match=f"^the certificates for {SERVER} cannot be used: "
-        ) as wrong:
+        says = f"^the certificates for {SERVER} cannot be used: "
+        with pytest.raises(UnusableCredentials, match=says) as wrong:
             ApiSession(client, broken)
         assert "\n" not in str(wrong.value)
