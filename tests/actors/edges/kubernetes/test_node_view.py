@@ -12,7 +12,6 @@ import trio
 from trio.testing import MockClock
 
 from ebbtide.actors.edges.kubernetes.api_calls import LEASES_PATH, NODES_PATH, Answer, ApiNode, Unanswered
-from ebbtide.actors.edges.kubernetes.known_pods import IN_USE_MAX, NAME_MAX, UNIQUE_MAX
 from ebbtide.actors.edges.kubernetes.node_view import (
     NOTE_ANNOTATION,
     OUT_OF_SERVICE,
@@ -163,17 +162,6 @@ def test_whose_taint_it_is(note: str, taint: dict[str, str] | None, owner: str, 
     assert (back is None) == (not note)
     if back is not None:
         assert back["spec"]["taints"] == (None if owner == "ours" else taints)
-
-
-def test_what_is_kept_of_a_kubelets_status() -> None:
-    """It may write 1.5 MB, and each change is a record."""
-    found = node_object()
-    status = found.setdefault("status", {})
-    status["volumesInUse"] = [f"kubernetes.io/csi/a^{number}{1000 * 'x'}" for number in range(1400)]
-    status["nodeInfo"] = {"bootID": 100_000 * "b", "systemUUID": 100_000 * "U"}
-    view = project_node(msgspec.convert(found, ApiNode))
-    assert [len(view.volumes_in_use), len(view.volumes_in_use[0])] == [IN_USE_MAX, UNIQUE_MAX]
-    assert [len(view.boot_id), len(view.system_uuid)] == [NAME_MAX, NAME_MAX]
 
 
 # --- how the last boot ended ----------------------------------------------------------------------

@@ -15,6 +15,7 @@ import trustme
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from ebbtide.actors.edges.kubernetes.api_calls import ApiNode
+from ebbtide.actors.edges.kubernetes.known_pods import IN_USE_MAX, NAME_MAX, UNIQUE_MAX
 from ebbtide.actors.edges.kubernetes.node_view import (
     ALIVE_ANNOTATION,
     CLOUD_SHUTDOWN,
@@ -121,11 +122,14 @@ def test_a_persons_word_that_cannot_be_read_is_told(said: Any, problem: str) -> 
 
 
 def test_what_a_kubelet_writes_about_itself_is_bounded() -> None:
-    """Each report of the Node would record it. A slow name server would hold the threads of all sources."""
+    """It may write 1.5 MB, and each report of the Node would record it. A slow name server would hold the
+    threads of all sources.
+    """
     words = ("evil.example.test", "", "10.0.0.1", "10.1", "::1", *(f"10.0.1.{at}" for at in range(9)))
     addresses = [{"type": "InternalIP", "address": each} for each in words]
     long = 100_000 * "x"
-    status = {"addresses": addresses, "nodeInfo": {"systemUUID": long, "bootID": long}}
+    status: dict[str, Any] = {"addresses": addresses, "nodeInfo": {"systemUUID": long, "bootID": long}}
+    status["volumesInUse"] = [f"kubernetes.io/csi/a^{number}{1000 * 'x'}" for number in range(1400)]
     said: dict[str, Any] = {DECLARED_ANNOTATION: {**DECLARED, "at": long[:7_000]}}
     said[CERTIFICATE_ANNOTATION] = {"safe": True, "bootId": long[:50_000]}
     found = projected(said, spec={"providerID": long}, status=status)
@@ -134,7 +138,9 @@ def test_what_a_kubelet_writes_about_itself_is_bounded() -> None:
     assert projected(status={"addresses": [*([addresses[0]] * 64), *addresses]}).addresses == ()
     assert found.declared is not None
     assert found.declared.problem
-    assert len(msgspec.json.encode(found)) < 4096
+    assert [len(found.volumes_in_use), len(found.volumes_in_use[0])] == [IN_USE_MAX, UNIQUE_MAX]
+    assert [len(found.boot_id), len(found.system_uuid)] == [NAME_MAX, NAME_MAX]
+    assert len(msgspec.json.encode(found._replace(volumes_in_use=()))) < 4096
     # Each renewal of such a lease would be an outage; a person waits for a long one.
     leases = (msgspec.convert({"spec": {"leaseDurationSeconds": each}}, ApiLease) for each in (1, 2**31 - 1))
     assert [project_lease(each).seconds for each in leases] == [4, 3600]
