@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-
 import pytest
 import trio
 from trio.testing import MockClock
@@ -52,57 +49,53 @@ class Rig:
         return [(fact.reachable, fact.error) for fact in self.outbox.of(RuntimeRead)]
 
 
-@asynccontextmanager
-async def following() -> AsyncIterator[Rig]:
-    rig = Rig()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(rig.reach.follow, rig.back)
-        await rig.asked.receive()
-        yield rig
-        nursery.cancel_scope.cancel()
+@pytest.fixture
+async def rig(nursery: trio.Nursery) -> Rig:
+    """It follows its connection."""
+    made = Rig()
+    nursery.start_soon(made.reach.follow, made.back)
+    await made.asked.receive()
+    return made
 
 
-async def test_a_connection_that_breaks(autojump_clock: MockClock) -> None:
+async def test_a_connection_that_breaks(rig: Rig, autojump_clock: MockClock) -> None:
     """Reported after a second with the reason. Once restored, the runtime is asked at once."""
-    async with following() as rig:
-        await rig.reach.answers()
-        rig.line.up = False
-        await trio.sleep(BOUNDS.runtime_away_seconds + 0.1)
-        assert rig.facts() == [(True, ""), (False, ERROR)]
-        assert rig.reach.away
-        rig.line.up = True
-        await rig.asked.receive()
-        await rig.reach.answers()
-        assert rig.facts()[2:] == [(True, "")]
+    await rig.reach.answers()
+    rig.line.up = False
+    await trio.sleep(BOUNDS.runtime_away_seconds + 0.1)
+    assert rig.facts() == [(True, ""), (False, ERROR)]
+    assert rig.reach.away
+    rig.line.up = True
+    await rig.asked.receive()
+    await rig.reach.answers()
+    assert rig.facts()[2:] == [(True, "")]
     assert [line.partition(";")[0] for line in rig.said] == [
         f"container runtime: {ERROR}",
         "container runtime: it answers again",
     ]
 
 
-async def test_a_short_break_is_no_fact(autojump_clock: MockClock) -> None:
+async def test_a_short_break_is_no_fact(rig: Rig, autojump_clock: MockClock) -> None:
     """A runtime restart within a second is not reported."""
-    async with following() as rig:
-        await rig.reach.answers()
-        rig.line.up = False
-        await trio.sleep(BOUNDS.runtime_away_seconds / 2)
-        rig.line.up = True
-        await rig.asked.receive()
-        await trio.sleep(2 * BOUNDS.runtime_away_seconds)
-        assert (rig.facts(), rig.said) == ([(True, "")], [])
+    await rig.reach.answers()
+    rig.line.up = False
+    await trio.sleep(BOUNDS.runtime_away_seconds / 2)
+    rig.line.up = True
+    await rig.asked.receive()
+    await trio.sleep(2 * BOUNDS.runtime_away_seconds)
+    assert (rig.facts(), rig.said) == ([(True, "")], [])
 
 
-async def test_a_runtime_that_hangs(autojump_clock: MockClock) -> None:
+async def test_a_runtime_that_hangs(rig: Rig, autojump_clock: MockClock) -> None:
     """Repeated failed looks report it, even on an open connection; one does not."""
-    async with following() as rig:
-        await rig.reach.fails(RuntimeRefused("no"), trio.current_time())
-        assert rig.facts() == []
-        await trio.sleep(BOUNDS.runtime_hangs_seconds + 0.1)
-        await rig.reach.fails(RuntimeRefused("no"), trio.current_time())
-        assert rig.facts() == [(False, "no")]
-        await rig.reach.answers()
-        await rig.reach.fails(RuntimeRefused("once"), trio.current_time())
-        assert rig.facts() == [(False, "no"), (True, "")]
+    await rig.reach.fails(RuntimeRefused("no"), trio.current_time())
+    assert rig.facts() == []
+    await trio.sleep(BOUNDS.runtime_hangs_seconds + 0.1)
+    await rig.reach.fails(RuntimeRefused("no"), trio.current_time())
+    assert rig.facts() == [(False, "no")]
+    await rig.reach.answers()
+    await rig.reach.fails(RuntimeRefused("once"), trio.current_time())
+    assert rig.facts() == [(False, "no"), (True, "")]
 
 
 @pytest.mark.parametrize(("answers_after", "away"), [(0.0, False), (0.9, False), (60.0, True)])
