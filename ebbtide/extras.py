@@ -16,14 +16,11 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     # For CRI over gRPC, and the API's client on Trio.
     "node": ("grpc", "google", "trio_asyncio", "kubernetes", "aiohttp"),
     "tables": ("pyarrow",),
-    # For journals of many nodes in any store.
     "fleet": ("obstore", "pyarrow"),
     "lake": ("obstore", "pyarrow", "deltalake"),
-    # For journals of many nodes on Apache Spark.
     "spark": ("obstore", "pyarrow", "pyspark"),
     # For tracing.protocol: grpc.
     "grpc": ("grpc",),
-    # For shipping.
     "ship": ("obstore",),
 }
 

@@ -110,6 +110,7 @@ class SideProcess(Edge):
         self._writing = trio.Lock()
 
     def want(self, delay_seconds: float = AFTER_START_SECONDS) -> None:
+        """There may be something to send: start the process after the delay."""
         self._delay_seconds = delay_seconds
         self._wanted.set()
 

@@ -43,7 +43,7 @@ RESTART_SECONDS = (
 SILENT_SECONDS_MAX = 6.0
 #: Until the first sign of life: the unit's TimeoutStartSec.
 START_SECONDS_MAX = 30.0
-#: A look counts no more silence: while this process is frozen, the child may be too.
+#: A look counts no more silence than this: while this process is frozen, the child may be too.
 LOOK_SECONDS = 2.0
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)

@@ -81,7 +81,7 @@ class OutageSettings(Value):
     #: Switch the machine off after so long without Ready and without a sign of life; 0: never.
     power_off_seconds: int = 0
     #: The configuration names this node's system to its management controller, so no systemUUID decides. Also
-    #: true if none of its pool may switch it off.
+    #: true if its pool has none.
     bound: bool = False
     #: OTEL_RESOURCE_ATTRIBUTES of the controller.
     resource: BoundedDict[str, str] = {}

@@ -187,6 +187,8 @@ RESERVE_BYTES = 8 * 1024 * 1024
 
 
 class Driver:
+    """Brings the backlog to disk. ``storages``: the best location first."""
+
     def __init__(
         self, storages: Sequence[disk.Storage], backlog: Backlog, program: str, reports: WriterCallbacks
     ) -> None:
@@ -471,6 +473,7 @@ class Backlog:
         return item
 
     def take_records(self) -> bytes:
+        """The next records, up to a header or trailer."""
         parts, size = [], 0
         while self._queued and self._queued[0].record is not None and size < WRITE_BYTES_MAX:
             parts.append(self.take().data)

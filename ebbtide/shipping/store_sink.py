@@ -166,6 +166,8 @@ class Daemon(Protocol):
 
 
 class OneSegment:
+    """A `Source` with one segment."""
+
     def __init__(self, segment: Segment) -> None:
         self._segment = segment
 

@@ -46,6 +46,8 @@ class RecordPoint(NamedTuple):
 
 
 def meaning(*kinds: type[Event]) -> Callable[[MethodT], MethodT]:
+    """Makes a fold's method the handler of these events."""
+
     def mark(method: MethodT) -> MethodT:
         vars(method)["tags"] = tuple(kind.__name__ for kind in kinds)
         return method

@@ -166,7 +166,6 @@ def follow_journal(sources: Sequence[Source]) -> Iterator[Batch | None]:
                 # A look costs only the new bytes.
                 scan.end = end
             for piece in scan.pieces():
-                # A step is whole after its last record.
                 whole = [*open_step, *piece.records[: piece.whole]] if piece.whole else []
                 open_step = piece.records[piece.whole :] if piece.whole else [*open_step, *piece.records]
                 if whole:
