@@ -14,7 +14,7 @@ from ebbtide.events.disk import Storage
 from ebbtide.events.facts import BusLost, Tick
 from ebbtide.events.reader import History
 from ebbtide.events.recovery import Verdict
-from ebbtide.events.segment import Identity, WriterStart
+from ebbtide.events.segment import WriterStart
 from ebbtide.events.writer import Writer
 from tests import journals
 from tests.journals import NEW
@@ -50,15 +50,13 @@ def make_writer(
     storages: Sequence[Storage],
     start: WriterStart = NEW,
     told: Told | None = None,
-    program: str = "ebbtide",
-    identity: Identity = IDENTITY,
 ) -> Writer:
     told = told or Told()
     return Writer(
         storages,
-        identity,
+        IDENTITY,
         start,
-        program=program,
+        program="ebbtide",
         on_failed=lambda *what: told.failed.append(what),
         on_moved=lambda *what: told.moved.append(what),
         on_lost=told.lost.append,
@@ -71,17 +69,14 @@ async def running(
     storages: Sequence[Storage],
     start: WriterStart = NEW,
     told: Told | None = None,
-    *,
-    checkpoint: bool = True,
-    identity: Identity = IDENTITY,
 ) -> AsyncIterator[Writer]:
     """An open, running writer; leaving cancels it at once, like a dying process."""
-    writer = make_writer(storages, start, told, identity=identity)
+    writer = make_writer(storages, start, told)
     async with trio.open_nursery() as nursery:
         await writer.open()
         nursery.start_soon(writer.run)
         at = stamp(writer.last_seq + 1)
-        writer.begin_segment(at, Checkpoint(episode=0) if checkpoint else None)
+        writer.begin_segment(at, Checkpoint(episode=0))
         yield writer
         nursery.cancel_scope.cancel()
 

@@ -100,31 +100,6 @@ def test_a_record_survives_the_round_trip(made: list[Record]) -> None:
     assert (parsed.pos, parsed.seq, parsed.stop) == (len(data), len(numbered), None)
 
 
-@settings(max_examples=50)
-@given(records, st.data())
-def test_a_changed_frame_is_never_taken(made: list[Record], data: st.DataObject) -> None:
-    """Any flipped bit stops the reader at its record."""
-    numbered, good = chain(made)
-    bit = data.draw(st.integers(codec.HASH_BYTES * 8, len(good) * 8 - 1))
-    bad = bytearray(good)
-    bad[bit // 8] ^= 1 << (bit % 8)
-    parsed = codec.parse_frames(bytes(bad), codec.HASH_BYTES, len(bad), 0)
-    assert parsed.pos <= bit // 8
-    assert [codec.decode_record(raw) for raw in parsed.records] == numbered[: len(parsed.records)]
-
-
-@settings(max_examples=50)
-@given(records, st.data())
-def test_a_buffer_that_ends_early_gives_what_is_whole(made: list[Record], data: st.DataObject) -> None:
-    """A cut is no damage: the reader asks for more bytes."""
-    numbered, good = chain(made)
-    end = data.draw(st.integers(codec.HASH_BYTES, len(good)))
-    parsed = codec.parse_frames(good, codec.HASH_BYTES, end, 0)
-    assert parsed.stop is None
-    assert parsed.pos <= end
-    assert [codec.decode_record(raw) for raw in parsed.records] == numbered[: len(parsed.records)]
-
-
 def test_the_end_of_the_last_whole_step_is_told() -> None:
     """Later records wait for the rest of their step."""
     _, data = chain([*step(1), *step(4, whole=False)])
@@ -139,13 +114,6 @@ def test_a_number_out_of_order_is_not_taken() -> None:
     """A valid chain is not enough: numbers have no gaps."""
     _, data = chain(step(1), from_seq=5)
     assert codec.parse_frames(data, codec.HASH_BYTES, len(data), 0).stop == "record 5 stands where 1 belongs"
-
-
-def test_an_event_too_large_for_a_frame_is_refused() -> None:
-    """The error has the limit and the fix."""
-    record = msgspec.structs.replace(step(1)[0], event=BusLost(error="x" * codec.FRAME_BYTES_MAX))
-    with pytest.raises(codec.FrameTooLarge, match="split the event"):
-        codec.encode_frame(record, BEFORE, 0)
 
 
 @given(headers)

@@ -207,14 +207,21 @@ async def test_a_descriptor_is_free_only_when_nothing_hangs_in_it(
     assert (tmp_path / "x").read_bytes() == b"late"
 
 
-async def test_a_new_directory_s_name_is_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each new directory is synced into its parent."""
-    synced = []
-    real = storage.sync_directory
+async def test_new_directories_are_durable_and_their_owners(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is synced into its parent; with any umask only the owner can move the journal away."""
+    synced, real, before = [], storage.sync_directory, os.umask(0)
     monkeypatch.setattr(storage, "sync_directory", lambda path: (synced.append(path), real(path)))
-    await DirectoryStorage(tmp_path / "a" / "b").acquire("ebbtide")
-    assert synced == [tmp_path, tmp_path / "a"]
-    assert stat.S_IMODE((tmp_path / "a" / "b").stat().st_mode) == 0o700
+    made = DirectoryStorage(tmp_path / "a" / "b" / "journal")
+    try:
+        await made.acquire("test")
+        await made.release()
+    finally:
+        os.umask(before)
+    assert synced == [tmp_path, tmp_path / "a", tmp_path / "a" / "b"]
+    modes = [stat.S_IMODE((tmp_path / each).stat().st_mode) for each in ("a", "a/b", "a/b/journal")]
+    assert modes == [0o755, 0o755, 0o700]
 
 
 @pytest.mark.parametrize(
@@ -290,19 +297,6 @@ async def test_a_read_only_filesystem_is_passed_over(tmp_path: Path, monkeypatch
     monkeypatch.setattr(os, "open", refuse)
     assert await writes_to(place, told) == f"{place}-next"
     assert "Read-only" in told.failed[0][1]
-
-
-async def test_folders_above_the_journal_are_for_their_owner(tmp_path: Path) -> None:
-    """With any umask: who may write there can move the journal away."""
-    before = os.umask(0)
-    try:
-        storage = DirectoryStorage(tmp_path / "a" / "b" / "journal")
-        await storage.acquire("test")
-        await storage.release()
-    finally:
-        os.umask(before)
-    modes = [(tmp_path / each).stat().st_mode & 0o777 for each in ("a", "a/b", "a/b/journal")]
-    assert modes == [0o755, 0o755, 0o700]
 
 
 def test_what_an_edge_remembers_is_its_own(tmp_path: Path) -> None:
@@ -501,6 +495,10 @@ def held(count: int, *, checkpoint: bool = True, current: bool = True) -> list[H
 
 
 OLD = Held(100, OLD_NS, 1, checkpoint=True, current=True)
+FIRST, SECOND, THIRD, FOURTH = held(4)
+#: It goes on after a failed file, and goes with it or not at all.
+CONTINUES = THIRD._replace(checkpoint=False)
+OTHERS = held(3, checkpoint=False, current=False)
 
 
 @pytest.mark.parametrize(
@@ -513,6 +511,18 @@ OLD = Held(100, OLD_NS, 1, checkpoint=True, current=True)
         pytest.param([OLD] * 9, None, Limits(0, 0, 0), 8, id="all but the last"),
         pytest.param([], None, LIMITS, 0, id="none"),
         pytest.param(held(6), 1, LIMITS, 2, id="all needed, but above the hard cap"),
+        pytest.param([FIRST, SECOND, CONTINUES, FOURTH], None, LIMITS, 3, id="a checkpoint comes first"),
+        pytest.param(
+            [FIRST, SECOND, CONTINUES, FOURTH._replace(checkpoint=False)], None, LIMITS, 1, id="or all stays"
+        ),
+        pytest.param([*OTHERS, *held(2)], 1, LIMITS, 3, id="another journal's need no keeping"),
+        pytest.param(
+            [FIRST, SECOND._replace(checkpoint=False), SECOND._replace(checkpoint=False, current=False)],
+            11,
+            LIMITS,
+            0,
+            id="a copy elsewhere is not the journal",
+        ),
         # An open episode, an undelivered status, an unexported span: from their first record.
         *(
             pytest.param(held(4), keep_from_seq, LIMITS, gone, id=f"needed from {keep_from_seq} on")
@@ -525,26 +535,3 @@ def test_the_oldest_go_while_there_is_a_reason(
 ) -> None:
     """By size or age; needed segments stay, up to the hard cap."""
     assert removable(segments, NOW_NS, keep_from_seq, limits) == gone
-
-
-def test_what_is_left_begins_with_a_checkpoint() -> None:
-    """A continuation after a failed file goes with its predecessor, or not at all."""
-    segments = held(4)
-    segments[2] = segments[2]._replace(checkpoint=False)
-    assert removable(segments, NOW_NS, None, LIMITS) == 3
-    segments[3] = segments[3]._replace(checkpoint=False)
-    assert removable(segments, NOW_NS, None, LIMITS) == 1
-
-
-def test_segments_that_nobody_continues_need_no_keeping() -> None:
-    """Another journal's segments go by size and age only."""
-    others = held(3, checkpoint=False, current=False)
-    assert removable([*others, *held(2)], NOW_NS, 1, LIMITS) == 3
-
-
-def test_a_copy_elsewhere_is_not_the_journal() -> None:
-    """A segment in two locations counts once; its copy is no reason to remove it."""
-    segments = held(3)
-    segments[1] = segments[1]._replace(checkpoint=False)
-    segments[2] = segments[1]._replace(current=False)
-    assert removable(segments, NOW_NS, 11, LIMITS) == 0

@@ -9,9 +9,7 @@ import pytest
 
 from ebbtide.events.codec import FRAME_BYTES_MAX, FRAME_BYTES_MIN, FRAME_HEAD, FRAME_MAGIC
 from ebbtide.events.recovery import TABLE, Row
-from ebbtide.events.segment import HEADER_BYTES_MAX, HEADER_FIXED, HEADER_PREFIX, Chain
-from tests.events.making import IDENTITY, stamp
-from tests.journals import NEW
+from ebbtide.events.segment import HEADER_BYTES_MAX, HEADER_FIXED, HEADER_PREFIX
 
 PAGE = Path(__file__).parents[2] / "docs" / "journal-format.md"
 COLUMNS = ("row", "format", "damage", "place", "durable", "sealed", "step", "state", "because")
@@ -58,18 +56,6 @@ def test_the_pages_numbers_are_the_codes() -> None:
     for number in (f"0x{FRAME_MAGIC:X}", f"{FRAME_BYTES_MIN} to 16 777 216", "65 536"):
         assert number in page
     assert (FRAME_BYTES_MAX, HEADER_BYTES_MAX) == (16_777_216, 65_536)
-
-
-def test_a_header_lies_as_the_page_says() -> None:
-    """Read by hand, with no help from the code's own reader."""
-    data = Chain(IDENTITY, NEW).begin_segment(stamp(3))[0].data
-    assert data[:8] == b"EBBTIDE\n"
-    assert int.from_bytes(data[8:10], "little") == 1
-    assert int.from_bytes(data[12:16], "little") == len(data)
-    assert data[24:40] == NEW.journal_id
-    assert int.from_bytes(data[48:56], "little") == stamp(3).wall_ns
-    assert data[130:132] == len(IDENTITY.node).to_bytes(2, "little")
-    assert data[132:138] == IDENTITY.node.encode()
 
 
 if __name__ == "__main__":

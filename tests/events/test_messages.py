@@ -9,7 +9,6 @@ import msgspec
 
 from ebbtide.events import base
 from ebbtide.events import decisions as d
-from ebbtide.events import facts as f
 from ebbtide.events.facts import ORDER_TEXTS, ORDER_TEXTS_BY_ACTOR, order_text
 from ebbtide.events.messages import DEBUG, ERROR, INFO, NOTICE, WARNING, Names
 from ebbtide.events.values import Pod
@@ -85,12 +84,6 @@ def test_a_key_that_is_none_stays_as_it_is() -> None:
     assert not any(base.parse_order_key("not a key"))
 
 
-def test_an_order_is_named_by_its_pod_and_container() -> None:
-    """Keys hold UIDs; people read names."""
-    key = "HookActor/stop:main/u1/0"
-    assert order_text(Names({"u1": "shop/web-0"}), key) == "the stop signal for shop/web-0/main"
-
-
 def test_every_order_has_a_text() -> None:
     """For exactly the core's key words. A cancel uses its order's text."""
     text = "".join(path.read_text() for path in CORE)
@@ -103,21 +96,6 @@ def test_every_order_has_a_text() -> None:
         "look-away",
         "uncertify",
     }
-
-
-def test_a_failed_order_says_why() -> None:
-    """With the reason, else the kind of failure."""
-    key = "EpisodeActor/inventory//0"
-    found = [
-        f.OrderEnded(key=key, result=result, reason=reason).describe(Names(), NOW)  # type: ignore[arg-type]  # a Literal
-        for result, reason in (("failed", "no route"), ("timed-out", ""), ("unknown", ""), ("done", ""))
-    ]
-    assert [each.text for each in found] == [
-        "listing the pods failed: no route",
-        "listing the pods failed: timed-out",
-        "listing the pods ended unknown",
-        "listing the pods is done",
-    ]
 
 
 def test_golden() -> None:

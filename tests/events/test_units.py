@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -57,54 +59,41 @@ def test_a_duration_tells_no_more_than_it_was(ns: int) -> None:
     assert 0 <= ns - read < (US if ns < MS else 10 * US if ns < 10 * MS else MS)
 
 
-def test_what_is_set_in_seconds() -> None:
-    """Whole, with a fraction that floats cannot hold, and unset."""
-    assert [span_s(each) for each in (5, 0.1, 29.3, 0.0)] == ["5 s", "100 ms", "29.300 s", "0 s"]
-    assert span_s(None) == "not known"
-
-
-def test_bounds_of_one_kind_read_alike() -> None:
-    """The rest of 2 s at a call's start differs from call to call."""
-    assert {bound_text(each) for each in (2.0, 1.998, 1.96)} == {"2 s"}
-
-
-def test_an_age_has_two_units_at_most() -> None:
-    """Seconds of a day-long hang are useless."""
-    ages = (-1, 0.4, 119.9, 123.9, 180, 3 * 86_400 + 2 * 3600 + 61)
-    assert [short_span(each) for each in ages] == ["0 s", "0 s", "119 s", "2 min 3 s", "3 min", "3 d 2 h"]
-
-
-def test_an_offset_has_a_sign_and_three_digits() -> None:
-    """Truncated towards its reference time."""
-    assert [offset(each) for each in (0, 3_070 * MS, -500 * US, -1_999_999)] == [
-        "+0.000 s",
-        "+3.070 s",
-        "-0.000 s",
-        "-0.001 s",
-    ]
-
-
-def test_a_size() -> None:
-    """To the tenth of a binary unit, as limits are set."""
-    sizes = (0, 1, 1023, 64 * 1024, 1_600_000, 16 * 2**20, 3 * 2**30)
-    assert [size_text(each) for each in sizes] == [
-        "0 bytes",
-        "1 byte",
-        "1023 bytes",
-        "64 KiB",
-        "1.5 MiB",
-        "16 MiB",
-        "3 GiB",
-    ]
-
-
-def test_for_programs() -> None:
-    """A number whose key names the unit; null for what did not happen."""
-    assert (json_seconds(1_500 * MS), json_seconds(None)) == (1.5, None)
-
-
-def test_one_of_a_thing_is_not_many() -> None:
-    assert [plural(count, "pod") for count in (0, 1, 2)] == ["0 pods", "1 pod", "2 pods"]
+@pytest.mark.parametrize(
+    ("write", "values", "texts"),
+    [
+        # Whole, with a fraction that floats cannot hold, and unset.
+        (span_s, (5, 0.1, 29.3, 0.0, None), ["5 s", "100 ms", "29.300 s", "0 s", "not known"]),
+        # The rest of 2 s at a call's start differs from call to call.
+        (bound_text, (2.0, 1.998, 1.96), ["2 s"] * 3),
+        # Two units at most: seconds of a day-long hang are useless.
+        (
+            short_span,
+            (-1, 0.4, 119.9, 123.9, 180, 3 * 86_400 + 2 * 3600 + 61),
+            ["0 s", "0 s", "119 s", "2 min 3 s", "3 min", "3 d 2 h"],
+        ),
+        # Truncated towards its reference time.
+        (offset, (0, 3_070 * MS, -500 * US, -1_999_999), ["+0.000 s", "+3.070 s", "-0.000 s", "-0.001 s"]),
+        (
+            size_text,
+            (0, 1, 1023, 64 * 1024, 1_600_000, 16 * 2**20, 3 * 2**30),
+            ["0 bytes", "1 byte", "1023 bytes", "64 KiB", "1.5 MiB", "16 MiB", "3 GiB"],
+        ),
+        (json_seconds, (1_500 * MS, None), [1.5, None]),
+        (lambda count: plural(count, "pod"), (0, 1, 2), ["0 pods", "1 pod", "2 pods"]),
+        # Characters that reverse or break a line are escaped; letters and symbols stay.
+        (
+            visible,
+            ("a\u202eb\x00\u2028", "a\x1b[2Jb\nc", "שלום 🌊", "naïve \u4e16\u754c ✔ {pod} [red]"),
+            ["a\\u202eb\\x00\\u2028", r"a\x1b[2Jb\nc", "שלום 🌊", "naïve \u4e16\u754c ✔ {pod} [red]"],
+        ),
+    ],
+    ids=["seconds", "bound", "age", "offset", "size", "for programs", "plural", "visible"],
+)
+def test_each_is_written_so(
+    write: Callable[[Any], Any], values: tuple[Any, ...], texts: list[object]
+) -> None:
+    assert [write(each) for each in values] == texts
 
 
 @given(st.integers(-(10**18), 10**19), st.integers(0, S - 1))
@@ -113,14 +102,6 @@ def test_moments_are_those_of_the_calendar(around_ns: int, rest_ns: int) -> None
     seconds = around_ns // S
     there = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
     assert rfc3339(seconds * S + rest_ns) == f"{there}.{rest_ns:09d}Z"
-
-
-def test_visible() -> None:
-    """Characters that reverse or break a line are escaped; letters and symbols stay."""
-    assert visible("a\u202eb\x00\u2028") == "a\\u202eb\\x00\\u2028"
-    assert visible("a\x1b[2Jb\nc") == r"a\x1b[2Jb\nc"
-    assert visible("שלום 🌊") == "שלום 🌊"
-    assert visible("naïve \u4e16\u754c ✔ {pod} [red]") == "naïve \u4e16\u754c ✔ {pod} [red]"
 
 
 @given(st.dictionaries(st.text(), st.text() | st.lists(st.text())))
