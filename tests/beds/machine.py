@@ -159,7 +159,7 @@ class Machine:
         inside = path.lstrip("/")
         return Path(f"/proc/{self.init}/root", inside) if self.init else self.upper / inside
 
-    def copy_in(self, source: Path, path: str, mode: int | None = None) -> None:
+    def copy_in(self, source: Path, path: str) -> None:
         """Copy a file or folder. Links are not followed while the machine is off."""
         target = self.place(path)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -167,8 +167,6 @@ class Machine:
             shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True)
         else:
             shutil.copy2(source, target)
-        if mode is not None:
-            target.chmod(mode)
 
     def write(self, path: str, text: str, mode: int = 0o644) -> None:
         target = self.place(path)

@@ -129,10 +129,10 @@ class Bed:
             raise
         return trio.SocketStream(made)
 
-    async def fetch(self, address: str, port: int, path: str = "/") -> str:
+    async def fetch(self, address: str, port: int) -> str:
         """The body of the HTTP answer."""
         async with await self.connect(address, port) as stream:
-            await stream.send_all(f"GET {path} HTTP/1.0\r\n\r\n".encode())
+            await stream.send_all(b"GET / HTTP/1.0\r\n\r\n")
             answer = b"".join([bytes(piece) async for piece in stream])
         return answer.partition(b"\r\n\r\n")[2].decode(errors="replace")
 

@@ -182,9 +182,9 @@ def planned(*pods: Pod) -> tuple[Event, ...]:
     )
 
 
-def going_down(*pods: Pod, boot: str = "boot-1") -> Teller:
+def going_down(*pods: Pod) -> Teller:
     """A shutdown in its first wave; these pods have a stop."""
-    teller = Teller(boot)
+    teller = Teller()
     teller.tell(signal(), began())
     listing = InventoryTaken(key="none", as_of_ns=1, source="process", pods=pods)
     teller.tell(listing, *planned(*pods), *wave(0, *pods), after_ms=1)

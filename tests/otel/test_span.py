@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -43,6 +41,4 @@ def test_an_order_names_its_span_beforehand() -> None:
 
 def test_traceparent_is_that_of_the_w3c() -> None:
     """Version, trace, span, flags: lower-case hex, sampled."""
-    header = ids.traceparent(TRACE, TRACE[8:])
-    assert re.fullmatch(r"00-[0-9a-f]{32}-[0-9a-f]{16}-01", header)
-    assert header == "00-000102030405060708090a0b0c0d0e0f-08090a0b0c0d0e0f-01"
+    assert ids.traceparent(TRACE, TRACE[8:]) == "00-000102030405060708090a0b0c0d0e0f-08090a0b0c0d0e0f-01"

@@ -322,10 +322,10 @@ async def switched_off(stage: Stage, actor: Controller) -> None:
     await actor.closes(stage, "recovered")
 
 
-async def never_tainted(stage: Stage, seconds: float = NOTHING_SECONDS) -> None:
+async def never_tainted(stage: Stage) -> None:
     """Raises AssertionError."""
-    with trio.move_on_after(seconds):
-        await stage.until_tainted(True, 2 * seconds)
+    with trio.move_on_after(NOTHING_SECONDS):
+        await stage.until_tainted(True, 2 * NOTHING_SECONDS)
         raise AssertionError("it is out of service, and nobody has proved it")
 
 

@@ -119,8 +119,8 @@ class Stage:
         await (how or self.machine.off)()
         self.say("the power is cut" if how is None else f"{how.__name__}")
 
-    async def not_ready(self, seconds: float = WATCHDOG_SECONDS) -> None:
-        await self.bed.api.until(f"{NODES}/{LOST}", lambda node: condition(node, "Ready") != "True", seconds)
+    async def not_ready(self) -> None:
+        await self.bed.api.until(f"{NODES}/{LOST}", lambda node: condition(node, "Ready") != "True")
 
     async def is_back(self) -> None:
         """Ready, under the boot that its machine has now."""

@@ -91,8 +91,3 @@ def foreign_writes(written: Mapping[str, Iterable[str]]) -> int:
                 writer = node
             found += node != writer
     return found
-
-
-def writers(lines: Iterable[str]) -> list[str]:
-    """The nodes that began to write, in their order."""
-    return [line.split()[1] for line in lines if line.startswith("begin ")]

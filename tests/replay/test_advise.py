@@ -311,14 +311,8 @@ def test_a_record_that_ends_first_is_no_fault_of_a_pods_own_grace(last: int, ver
 
 def test_what_is_pasted_is_a_configuration(tmp_path: Path) -> None:
     """The pasted configuration loads, fits the drop-in's limit, and matches the advice for any name."""
-    evil = ended("web", 7)
-    advice = advise(
-        [
-            account(
-                shutdown_record.PodRecord(**{**_fields(evil), "name": "x\nbudget: elastic"}), ended("db-0", 1)
-            )
-        ]
-    )
+    evil = replace(ended("web", 7), name="x\nbudget: elastic")
+    advice = advise([account(evil, ended("db-0", 1))])
     file = tmp_path / "advice.yaml"
     file.write_text(advice.configuration)
     loaded = load([file])
@@ -326,10 +320,6 @@ def test_what_is_pasted_is_a_configuration(tmp_path: Path) -> None:
     assert loaded.settings.budget == "strict"
     assert check_configuration(loaded, advice.inhibit_delay_max_seconds * SECOND)["honoured"]
     assert f"InhibitDelayMaxSec={advice.inhibit_delay_max_seconds}" in file.read_text()
-
-
-def _fields(pod: shutdown_record.PodRecord) -> dict[str, Any]:
-    return {name: getattr(pod, name) for name in pod.__struct_fields__}
 
 
 # --- evidence that adds up ---------------------------------------------------------------------

@@ -140,9 +140,6 @@ class SimulatedDisk:
         self.files_by_name.clear()
         self.moving.unpark_all()
 
-    def rot(self, name: str, bit: int) -> None:
-        self.files_by_name[name].data[bit // 8] ^= 1 << (bit % 8)
-
     def crash(self, *, power: bool) -> SimulatedDisk:
         """The disk for the next process: after a power cut, or only after our death."""
         survivor = SimulatedDisk(self.location, self._draws.fork("next"))

@@ -74,40 +74,25 @@ class Scenario(NamedTuple):
 # --- by hand -----------------------------------------------------------------------------------
 
 
-def two_waves(*, boots: int = 2) -> Scenario:
+def two_waves() -> Scenario:
     """The smallest complete shutdown: two waves, three pods, one hook, one SIGKILL."""
-    web = Pod(
-        uid="web",
-        namespace="default",
-        name="web",
-        priority=0,
-        grace_seconds=3,
-        containers=(Container(name="app", hook=Hook(kind="exec")),),
-    )
-    stuck = Pod(
-        uid="stuck",
-        namespace="default",
-        name="stuck",
-        priority=0,
-        grace_seconds=3,
-        containers=(Container(name="app"),),
-    )
-    last = Pod(
-        uid="last",
-        namespace="default",
-        name="last",
-        priority=1000,
-        grace_seconds=2,
-        containers=(Container(name="app"),),
-    )
-    behaviours = (
-        ContainerPlan(stop_ns=300 * MS, hook=HookPlan(takes_ns=500 * MS)),
-        ContainerPlan(stop_ns=None),
-        ContainerPlan(stop_ns=100 * MS),
-    )
-    pods = tuple(
-        PodPlan(pod, {"app": behaviour})
-        for pod, behaviour in zip((web, stuck, last), behaviours, strict=True)
+
+    def planned(name: str, behaviour: ContainerPlan, grace: int, priority: int = 0) -> PodPlan:
+        app = Container(name="app", hook=Hook(kind="exec") if name == "web" else None)
+        made = Pod(
+            uid=name,
+            namespace="default",
+            name=name,
+            priority=priority,
+            grace_seconds=grace,
+            containers=(app,),
+        )
+        return PodPlan(made, {"app": behaviour})
+
+    pods = (
+        planned("web", ContainerPlan(stop_ns=300 * MS, hook=HookPlan(takes_ns=500 * MS)), 3),
+        planned("stuck", ContainerPlan(stop_ns=None), 3),
+        planned("last", ContainerPlan(stop_ns=100 * MS), 2, priority=1000),
     )
     settings = Settings(
         by_pod_priority=(Period(priority=0, seconds=4), Period(priority=1000, seconds=2)),
@@ -115,7 +100,7 @@ def two_waves(*, boots: int = 2) -> Scenario:
         status_flush_seconds=1,
     )
     plans = (BootPlan(acts=(Act(NS_PER_SECOND, "shutdown"),), lasts_ns=30 * NS_PER_SECOND), QUIET_BOOT)
-    return Scenario(settings, settings, Features(others_ns=30 * NS_PER_SECOND), pods, plans[:boots])
+    return Scenario(settings, settings, Features(others_ns=30 * NS_PER_SECOND), pods, plans)
 
 
 #: A boot in which the daemon only looks back.

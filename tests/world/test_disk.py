@@ -42,16 +42,6 @@ async def test_a_power_cut_keeps_what_was_synced_and_any_of_the_rest() -> None:
     assert len({size for size, _ in seen}) > 10
 
 
-async def test_a_seed_names_the_same_crash() -> None:
-    """Every run can be had again."""
-    outcomes = []
-    for _ in range(2):
-        disk = SimulatedDisk("main", Draws(7))
-        await written(disk, b"x", b"y" * 5000)
-        outcomes.append(disk.crash(power=True).read("a", 0, 10_000))
-    assert outcomes[0] == outcomes[1]
-
-
 @pytest.mark.parametrize(
     ("fault", "code"), [("eio", errno.EIO), ("torn", errno.EIO), ("enospc", errno.ENOSPC)]
 )
@@ -99,11 +89,3 @@ async def test_a_halted_disk_answers_nobody(autojump_clock: MockClock) -> None:
             await file.write(b"x")
         assert scope.cancelled_caught
     assert disk.halted.is_set()
-
-
-async def test_rot_is_silent() -> None:
-    """One bit, and no error."""
-    disk = SimulatedDisk("main", Draws(3))
-    await written(disk, b"a", b"")
-    disk.rot("a", 1)
-    assert disk.read("a", 0, 1) == b"c"

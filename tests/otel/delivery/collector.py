@@ -90,9 +90,7 @@ class Collector:
 
 
 @asynccontextmanager
-async def collecting(
-    collector: Collector, context: ssl.SSLContext | None = None, port: int = 0
-) -> AsyncIterator[Collector]:
+async def collecting(collector: Collector, context: ssl.SSLContext | None = None) -> AsyncIterator[Collector]:
     async def serve(stream: trio.abc.Stream) -> None:
         if context is not None:
             stream = trio.SSLStream(stream, context, server_side=True, https_compatible=True)
@@ -100,15 +98,15 @@ async def collecting(
             await _serve(collector, stream)
 
     async with trio.open_nursery() as nursery:
-        listeners = await nursery.start(_listen, serve, port)
+        listeners = await nursery.start(_listen, serve)
         collector.port = listeners[0].socket.getsockname()[1]
         collector.scheme = "https" if context is not None else "http"
         yield collector
         nursery.cancel_scope.cancel()
 
 
-async def _listen(serve: Callable[..., object], port: int, task_status: trio.TaskStatus[object]) -> None:
-    await trio.serve_tcp(serve, port, host="127.0.0.1", task_status=task_status)  # type: ignore[arg-type]
+async def _listen(serve: Callable[..., object], task_status: trio.TaskStatus[object]) -> None:
+    await trio.serve_tcp(serve, 0, host="127.0.0.1", task_status=task_status)  # type: ignore[arg-type]
 
 
 async def _serve(collector: Collector, stream: trio.abc.Stream) -> None:
@@ -206,7 +204,7 @@ async def no_good(kind: str) -> AsyncIterator[str]:
                     await trio.sleep_forever()
 
     async with trio.open_nursery() as nursery:
-        listeners = await nursery.start(_listen, serve, 0)
+        listeners = await nursery.start(_listen, serve)
         port = listeners[0].socket.getsockname()[1]
         yield f"http://localhost:{port}"
         nursery.cancel_scope.cancel()

@@ -159,10 +159,10 @@ class Browser:
         )
         self.frame()
 
-    def media(self, *, medium: str = "", **features: str) -> None:
-        """``prefers_color_scheme="dark"``; ``medium="print"``."""
+    def media(self, **features: str) -> None:
+        """``prefers_color_scheme="dark"``."""
         given = [{"name": name.replace("_", "-"), "value": value} for name, value in features.items()]
-        self.call("Emulation.setEmulatedMedia", media=medium, features=given)
+        self.call("Emulation.setEmulatedMedia", features=given)
         self.frame()
 
     def press(self, key: str, text: str = "") -> None:

@@ -50,10 +50,8 @@ node:
 """
 
 
-def a_pod(name: str, namespace: str = "shop", priority: int | None = None) -> Pod:
-    return Pod(
-        uid=name, namespace=namespace, name=name, priority=priority, containers=(Container(name="app"),)
-    )
+def a_pod(name: str) -> Pod:
+    return Pod(uid=name, namespace="shop", name=name, containers=(Container(name="app"),))
 
 
 def test_a_whole_file() -> None:

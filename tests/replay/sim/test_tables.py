@@ -17,8 +17,8 @@ from ebbtide.replay.sim.simulate import Machine, SimulationRequest, plan_of
 from tests.replay.sim import columns
 
 
-def a_node(folder: Path, seed: int, pods: int = 4) -> Path:
-    machine = Machine(plan_of(SimulationRequest(synthetic=pods, calm=True), seed)).run()
+def a_node(folder: Path, seed: int) -> Path:
+    machine = Machine(plan_of(SimulationRequest(synthetic=4, calm=True), seed)).run()
     write_journal(folder / machine.plan.node, machine.journal.files())
     return folder / machine.plan.node
 

@@ -9,23 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from msgspec.structs import replace
 
-from ebbtide.actors.policy.grace_periods import group_index
 from ebbtide.events.decisions import PodOutcome
-from ebbtide.events.reader import History
-from ebbtide.events.record.episodes import shutdown_records
-from ebbtide.events.record.shutdown_record import PodRecord, ShutdownRecord, took_ns
-from ebbtide.events.values import Settings
-from ebbtide.replay.advise import Advice, advise, observed_stops
-from ebbtide.replay.sim import scenario as drawing
+from ebbtide.events.record.shutdown_record import PodRecord, took_ns
 from ebbtide.replay.sim.scenario import NodeMode
 from ebbtide.replay.sim.simulate import SimulationRequest, plan_of
 from ebbtide.replay.whatif.record import Changes, RecordedBehaviour
 from ebbtide.replay.whatif.whatif_run import PodSide
 from tests.conftest import Sample
-from tests.replay.test_advise import BARE
-from tests.replay.whatif.bed import SECOND, Recorded, drawn, is_in, recorded
+from tests.replay.whatif.bed import Recorded, drawn, is_in, recorded
 from tests.replay.whatif.truth import CHANGES
 
 SEEDS, SEEDS_A_TEST = 60, 20
@@ -96,31 +88,3 @@ def judge(known: Recorded, where: str) -> int:
             mistake = wrong(side, truth.pods[side.pod.uid])
             assert not mistake, f"{where}, {side.pod.label}: {mistake}, {side.support}"
     return judged
-
-
-def told(known: Recorded) -> list[ShutdownRecord]:
-    return list(shutdown_records(History([known.source])))
-
-
-def advised(known: Recorded) -> tuple[Advice, Settings]:
-    # With caution, most of these small nodes would keep their periods.
-    advice = advise(told(known), BARE)
-    return advice, replace(drawing.DEFAULT_SETTINGS, by_pod_priority=advice.periods)
-
-
-@pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_A_TEST))
-def test_advice_keeps_whom_its_evidence_shows(seeds: Sequence[int]) -> None:
-    """Under the advised configuration every pod that ended by itself does so again, also in truth."""
-    for seed in seeds:
-        known = recorded(drawn(seed, calm=True))
-        advice, settings = advised(known)
-        found = known.ask(settings=settings, grant_ns=advice.inhibit_delay_max_seconds * SECOND)
-        sides, truth = {side.pod.uid: side for side in found.pods}, known.truth(settings).pods
-        periods = [period.seconds for period in advice.periods]
-        for stop in (stop for shutdown in told(known) for stop in observed_stops(shutdown)):
-            pod, wanted = stop.pod, stop.kind.wanted_seconds
-            whole = all(hook.result in ("done", "failed") for hook in pod.hooks)
-            if stop.kind.ended and whole and (wanted is None or stop.ns < wanted * SECOND):
-                assert stop.ns < periods[group_index(advice.periods, stop.kind.priority)] * SECOND
-                assert sides[pod.uid].outcomes == ("graceful", "graceful"), f"seed {seed}: {pod.label}"
-                assert truth[pod.uid].outcome == "graceful", f"seed {seed}: {pod.label}"
