@@ -1,7 +1,4 @@
-"""A real daemon's shutdown, exported live and read back.
-
-Needs the real logind (`tests.daemon.rig`) and real back ends.
-"""
+"""A real daemon's shutdown on the real logind, exported live and read back from real back ends."""
 
 from __future__ import annotations
 

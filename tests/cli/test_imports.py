@@ -29,7 +29,6 @@ UNWANTED = {
     "ebbtide.replay.redact",
 }
 
-
 #: Modules that a span export alone does not need.
 BESIDE = {
     "opentelemetry.proto.collector.logs.v1.logs_service_pb2",

@@ -15,7 +15,6 @@ from tests.journals import began, steps
 
 POD = Pod(uid="u", namespace="shop", name="web-0", containers=(Container(name="c"),))
 
-
 BEGAN = began(
     grant_ns=35 * NS_PER_SECOND,
     requested_ns=30 * NS_PER_SECOND,

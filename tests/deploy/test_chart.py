@@ -1,6 +1,4 @@
-"""The Helm chart in both major Helm versions: objects like the kustomizations', a schema for its values,
-acceptance by a real API server, and a release from install to uninstall.
-"""
+"""The Helm chart in both major Helm versions, by itself and as a release on a real API server."""
 
 from __future__ import annotations
 

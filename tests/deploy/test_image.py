@@ -1,6 +1,4 @@
-"""The image's build file copies existing files and pins its packages (`built_image` builds it), and its bill
-of materials lists these packages.
-"""
+"""The image's build file (`built_image` builds it), and its bill of materials."""
 
 from __future__ import annotations
 

@@ -93,7 +93,6 @@ ABUSES: dict[str, tuple[str, Asked]] = {
     "another taint": ("taints of others", of_node(spec={"taints": [{"key": "x", "effect": "NoExecute"}]})),
 }
 
-
 #: No remediator is installed here: a permitted read gets 404.
 OF_REMEDIATORS: dict[str, Asked] = {
     **{name: ("GET", f"{path}?limit=1", None) for name, (path, _) in KINDS.items()},

@@ -87,7 +87,6 @@ ON_WORKLOAD = event_object(
     "",
 )
 
-
 #: The edge's calls, one row per kind: the writers and the watch.
 NEEDED: dict[str, Asked] = {
     "list": ("GET", "/api/v1/pods?fieldSelector=spec.nodeName%3Dnode-1", None),
@@ -239,7 +238,6 @@ ABUSES: dict[str, Abuse] = {
     ),
     "Event with an action": of_event(FIELDS, ON_NODE, action="Binding"),
 }
-
 
 #: Policies do not see reads, and RBAC has no field selectors.
 LEFT_TO_THE_ACCOUNT = {

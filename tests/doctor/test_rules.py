@@ -45,12 +45,10 @@ SILENT = API._replace(problem="no answer in 5 s")
 GONE = KUBELET._replace(loaded=False, active=False)
 K3S = KubeletState(unit="k3s.service", loaded=True, active=True)
 
-
 SMALL = BUS._replace(grant_ns=10 * NS_PER_SECOND)
 DEAF = SignalForecast(
     uid="u-1", container="web", pid=7, signal="SIGTERM", verdict="ignores", why="it ignores it"
 )
-
 
 #: Two syncs take six seconds; the reserve is five.
 SLOW = Measured("journal sync", "/j", 20_000_000, (1_000_000, 3 * NS_PER_SECOND))

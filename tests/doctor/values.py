@@ -57,7 +57,6 @@ WELL = rules.Snapshot(
     node=NODE,
 )
 
-
 #: A healthy machine outside any cluster.
 MACHINE = WELL._replace(node=None, plan=plan())
 OVERRIDDEN = DropInsRead(overridden_by="/etc/systemd/logind.conf.d/zzz-site.conf")

@@ -1,6 +1,4 @@
-"""The record of each machine's first systemUUID, and what a lying kubelet gets past a change of leader, or
-takes of its memory.
-"""
+"""The record of each machine's first systemUUID, and what a lying kubelet gets past it."""
 
 from __future__ import annotations
 

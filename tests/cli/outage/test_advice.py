@@ -227,13 +227,11 @@ RUNS, MOVED = pod_of("old", ready=True), pod_of("new", ready=True)
 IN_DELETION = down(SHUTDOWN, UNREACHED, deletionTimestamp=since(200), finalizers=["x/y"])
 TOLERANT = {**pod_of("old", ready=True), "spec": {**pod_of("old")["spec"], "tolerations": EVERYTHING}}
 
-
 BARE = {**terminating(900), "spec": {"nodeName": "old"}}
 HELD = held(detaching("old"), finalizers=["external-attacher/csi-example", "x/y"])
 NEW_OUT = {**OUT, "timeAdded": since(600)}
 AN_HOUR = {"key": OUT_OF_SERVICE, "operator": "Exists", "tolerationSeconds": 3600}
 PATIENT = {**RUNS, "spec": {**RUNS["spec"], "tolerations": [AN_HOUR]}}
-
 
 #: The subject, the objects, the broken components, and whether the machine ``old`` is off.
 SCENES: dict[str, tuple[str, list[Object], tuple[str, ...], bool]] = {

@@ -57,7 +57,6 @@ HELD = Pool(
     power_off=PowerOff(after_ns=60 * NS_PER_SECOND),
 )
 
-
 BOUND = Pool(
     name="rack", ipmi=Ipmi(username_file="/u", password_file="/p", address="{node}.bmc.x", identify="name")
 )

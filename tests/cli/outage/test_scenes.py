@@ -101,7 +101,6 @@ BOUND = [CLAIM, VOLUME, pod("new"), node("new")]
 NOT_READY: Object = {"message": "the volume is not ready for workloads"}
 NO_MACHINE: Object = {"message": "InstanceNotFound"}
 
-
 ELSEWHERE = "0/2 nodes are available: 1 node(s) had volume node affinity conflict."
 UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": ELSEWHERE}
 UNPLACED: Object = {**pod("")}
@@ -112,7 +111,6 @@ TAINTED = {"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute", "t
 FOR_A_MONTH = {"key": TAINTED["key"], "operator": "Exists", "tolerationSeconds": 61 * 12 * 3600}
 PATIENT: Object = {**pod("old", ready=True)}
 PATIENT["spec"] = {**PATIENT["spec"], "tolerations": [FOR_A_MONTH]}
-
 
 #: The subject, the objects, the causes' codes, and words that the text has, and has not.
 SCENES: dict[str, tuple[str, list[Object], list[str], list[str], list[str]]] = {
