@@ -92,18 +92,6 @@ def test_ten_exports_are_one(backend: Backend, episodes: list[Shutdown]) -> None
     assert_same(kept, shutdown)
 
 
-def test_the_command_line_sends_an_old_shutdown(
-    backend: Backend, journal: Path, episodes: list[Shutdown]
-) -> None:
-    """``ebbtide export otlp``, twice: the back end equals the projection."""
-    words = ["export", "otlp", "last", "--journal", str(journal), "--endpoint", backend.http]
-    for _ in range(2):
-        argv = [*EBBTIDE, *words]
-        done = subprocess.run(argv, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-    assert_returned(backend, episodes[-1])
-
-
 @pytest.mark.parametrize("real", [True, False])
 def test_the_critical_path_is_seen_by_eye(
     backend: Backend, journal: Path, episodes: list[Shutdown], real: bool

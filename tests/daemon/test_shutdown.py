@@ -98,17 +98,6 @@ async def test_sigterm_while_the_system_stops_is_overtime(rig: Rig) -> None:
     assert len(rig.events(d.ReleaseLock)) == 1
 
 
-async def test_a_plain_stop_leaves_the_pods(rig: Rig) -> None:
-    """Rule 7: `systemctl stop` ends only the daemon; the lock goes with the store."""
-    rig.pod("web", hook=1)
-    await rig.start()
-    await rig.up("web")
-    assert await rig.stop() == 0
-    assert await rig.bed.none_of_ours()
-    assert rig.lives("web")
-    assert rig.events(d.ShutdownBegan) == []
-
-
 @pytest.mark.parametrize("reader", ["gone", "stuck"])
 async def test_a_log_that_nobody_reads(rig: Rig, reader: str) -> None:
     """A blocked system log loses lines, but no pod."""
