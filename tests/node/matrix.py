@@ -961,7 +961,7 @@ def table(results: Results) -> str:
         by_mode = ", ".join(_share([each for each in ours if each["means"] == mode]) for mode in MODES)
         cells = [part, way, f"{len(ours)} of {total}", sum(each["cell"] in broken for each in ours)]
         cells += [len(found) - len(made), by_mode, _share(theirs)]
-        cells += [_cut_off(ours), _cut_off(theirs), _inside(ours), _inside(theirs)]
+        cells += [_share(ours, "cut_off"), _share(theirs, "cut_off"), _inside(ours), _inside(theirs)]
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     for name, breached in broken.items():
         lines.append(f"broken: {name}: {'; '.join(breached)}")
@@ -975,11 +975,6 @@ def _share(rows: Sequence[Row], field: str = "without_sigterm") -> str:
     """The share of pods that ran to their end."""
     ran = [each for each in rows if field in each]
     return f"{sum(len(each[field]) for each in ran)} of {len(ran) * len(NAMES)}" if ran else "–"
-
-
-def _cut_off(rows: Sequence[Row]) -> str:
-    """Pods with a process when logind went on."""
-    return _share(rows, "cut_off")
 
 
 def _inside(rows: Sequence[Row]) -> str:

@@ -240,12 +240,8 @@ class Disks:
         draws = self._draws.fork(f"fault {which}")
         place = draws.weighted((5, self._disk), (1, self._memory))
         fault = draws.weighted(*FAULTS)
-        self._arm(place, draws.between(0, 12), fault)
+        place._faults[place.operations + draws.between(0, 12)] = fault
         return f"{fault} on {place.location}"
-
-    @staticmethod
-    def _arm(place: SimulatedDisk, after: int, fault: Fault) -> None:
-        place._faults[place.operations + after] = fault
 
     def daemon_died(self) -> None:
         """The next process finds all writes; a hung disk answers again."""

@@ -8,9 +8,11 @@ without PART          a part of the scenario left out: a pod, a misfortune, a de
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from types import SimpleNamespace
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import trio
 from trio.testing import MockClock
@@ -102,12 +104,6 @@ def every_point(name: Name, kind: str) -> list[Name]:
 # --- one run: the mock clock, a drawn schedule, and a count of every task's steps --------------------
 
 
-class SchedulerDraws(Draws):
-    def random(self) -> float:
-        """From 0.0 up to but excluding 1.0; only for Trio's scheduler."""
-        return (self.bits() >> 11) / (1 << 53)
-
-
 class StepCounter(trio.abc.Instrument):
     """Reports every step of every task to the world."""
 
@@ -121,52 +117,25 @@ class StepCounter(trio.abc.Instrument):
 def run(chosen: scenario.Scenario, seed: int, watch: Watch = ignore, read: Read = ignore) -> World:
     """Run a world from first boot to end. Not inside a running Trio."""
     world = World(chosen, seed, watch, read)
-    with _without_collections(), scheduled_by(SchedulerDraws(seed).fork("scheduler")):
-        trio.run(world.run, clock=MockClock(autojump_threshold=0), instruments=[StepCounter(world)])
+    run_world(world)
     return world
 
 
-class _NoCollector:
-    """The daemon's use of the garbage collector after arming."""
-
-    @staticmethod
-    def collect() -> int:
-        return 0
-
-    @staticmethod
-    def freeze() -> None:
-        return None
-
-    @staticmethod
-    def unfreeze() -> None:
-        return None
+def run_world(world: World) -> None:
+    """Without collections: a full one per arming would take most of a run's time."""
+    with patch.object(daemon, "gc", NO_COLLECTOR), scheduled_by(Draws(world.seed).fork("scheduler")):
+        trio.run(world.run, clock=MockClock(autojump_threshold=0), instruments=[StepCounter(world)])
 
 
-@contextmanager
-def _without_collections() -> Iterator[None]:
-    """A full collection per arming would take most of a run's time."""
-    before = getattr(daemon, "gc", None)
-    setattr(daemon, "gc", _NoCollector)
-    try:
-        yield
-    finally:
-        setattr(daemon, "gc", before)
+#: The daemon's use of the garbage collector after arming.
+NO_COLLECTOR = SimpleNamespace(collect=lambda: 0, freeze=lambda: None, unfreeze=lambda: None)
 
 
-@contextmanager
-def scheduled_by(draws: Draws) -> Iterator[None]:
+def scheduled_by(draws: Draws) -> AbstractContextManager[object]:
     """Trio shuffles runnable tasks with our draws, from a fixed order.
 
     There is no public API; Trio's hypothesis plugin sets the same two names.
     """
     from trio._core import _run as scheduler
 
-    names: dict[str, Any] = {"_ALLOW_DETERMINISTIC_SCHEDULING": True, "_r": draws}
-    before = {name: getattr(scheduler, name) for name in names}
-    for name, value in names.items():
-        setattr(scheduler, name, value)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            setattr(scheduler, name, value)
+    return patch.multiple(scheduler, _ALLOW_DETERMINISTIC_SCHEDULING=True, _r=draws)

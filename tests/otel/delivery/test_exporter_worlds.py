@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from ebbtide.events.reader import History
 from ebbtide.follower import follow
@@ -26,7 +25,7 @@ from tests.otel.records import project
 from tests.world.disk import FALLBACK
 from tests.world.node import Node
 from tests.world.world import World
-from tests.world.worlds import Name, StepCounter, _without_collections, every_point, scenario_of, scheduled_by
+from tests.world.worlds import Name, every_point, run_world, scenario_of
 
 #: About 200 ms each.
 SEEDS = 200
@@ -154,10 +153,8 @@ class _Now:
 
 
 def play(name: Name) -> Exported:
-    scenario, seed = scenario_of(name)
-    world = Exported(scenario, seed)
-    with _without_collections(), scheduled_by(Draws(seed).fork("scheduler")):
-        trio.run(world.run, clock=MockClock(autojump_threshold=0), instruments=[StepCounter(world)])
+    world = Exported(*scenario_of(name))
+    run_world(world)
     return world
 
 
