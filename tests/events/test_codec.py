@@ -33,6 +33,7 @@ from ebbtide.events.segment import (
     segment_file_name,
 )
 from tests.events.making import IDENTITY, step
+from tests.filled import filled
 from tests.journals import JOURNAL_ID
 
 BEFORE = bytes(range(32))
@@ -221,36 +222,6 @@ def test_file_names_sort_and_say_whose_they_are() -> None:
 # --- every list of every event ---------------------------------------------------------------------
 
 
-def filled(kind: Any, count: int) -> Any:
-    """A value of this type, with so many items in each outer list, and few in the lists of its items."""
-    match kind:
-        case inspect.Metadata(inner):
-            return filled(inner, count)
-        case inspect.StructType(cls, fields):
-            return cls(**{each.name: filled(each.type, count) for each in fields})
-        case inspect.VarTupleType(item):
-            return (filled(item, 2),) * count
-        case inspect.DictType(_, item):
-            value = filled(item, 2)
-            return {f"{number:06d}": value for number in range(count)}
-        case inspect.TupleType(items):
-            return tuple(filled(each, count) for each in items)
-        case inspect.UnionType(types):
-            return filled(types[0], count)
-        case inspect.LiteralType(values):
-            return values[0]
-        case inspect.StrType():
-            # Each letter may begin a value, as far as a reader can see without decoding.
-            return "é" * 60
-        case inspect.BytesType():
-            return b"12345678"
-        case inspect.BoolType():
-            return True
-        case inspect.IntType():
-            return 7
-    return None
-
-
 def lists_of(kind: Any) -> Iterator[Any]:
     match kind:
         case inspect.Metadata(inner):
@@ -285,7 +256,8 @@ def test_what_is_written_can_be_read(tag: str, count: int) -> None:
     """
     info = inspect.type_info(WITH_LISTS[tag])
     assert [each for each in lists_of(info) if each.max_length is None or each.max_length > ITEMS_MAX] == []
-    event = filled(info, count)
+    # Each letter may begin a value, as far as a reader can see without decoding.
+    event = filled(info, lambda _: "é" * 60, count)
     record = Record(seq=1, mono_ns=1, wall_ns=1, episode=0, cause=0, actor="a", last=True, event=event)
     try:
         frame = codec.encode_frame(record, BEFORE, 0)

@@ -28,6 +28,7 @@ from ebbtide.replay.redact import Diverged, NoBegin, Pseudonyms, redact
 from ebbtide.replay.sim.simulate import SimulationRequest, simulate
 from ebbtide.replay.verify import verify
 from tests.conftest import Sample
+from tests.filled import filled
 from tests.journals import Journal, Memory, changed, checkpoint, history
 from tests.replay import shutdown
 
@@ -124,39 +125,9 @@ def replaced_structs() -> Iterable[type]:
 CANARY = "Canary one"
 
 
-def filled(kind: Any, at: str = "") -> Any:
-    """A value of this type with a distinct canary in each text."""
-    text = f"{CANARY} {at}/{at}/{at}/7"
-    match kind:
-        case inspect.StrType():
-            return text
-        case inspect.Metadata(inner):
-            return filled(inner, at)
-        case inspect.LiteralType(values):
-            return values[-1]
-        case inspect.StructType(cls, fields=fields):
-            return cls(**{each.name: filled(each.type, f"{cls.__name__}.{each.name}") for each in fields})
-        case inspect.VarTupleType(item):
-            return (filled(item, at), filled(item, f"{at}2"))
-        case inspect.TupleType(items):
-            return tuple(filled(item, f"{at}{number}") for number, item in enumerate(items))
-        case inspect.DictType(key, value):
-            return {filled(key, at): filled(value, at)}
-        case inspect.UnionType(types):
-            return filled(types[0] if types[0] != inspect.NoneType() else types[1], at)
-        case inspect.BoolType():
-            return True
-        case inspect.IntType():
-            return 7
-        case inspect.BytesType():
-            return b"bytes of ours"
-        case inspect.NoneType():
-            return None
-    raise NotImplementedError(f"say how to fill a {kind}")
-
-
 def filled_of(cls: type) -> Any:
-    return filled(inspect.type_info(cls))
+    """With a distinct canary in each text."""
+    return filled(inspect.type_info(cls), lambda at: f"{CANARY} {at}/{at}/{at}/7")
 
 
 @pytest.mark.parametrize("cls", list(replaced_structs()), ids=lambda cls: cls.__name__)
