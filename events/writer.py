@@ -528,6 +528,7 @@ class Backlog:
         self._published.unpark_all()
 
     async def changed(self) -> None:
+        """Until the backlog reports a change."""
         await self._published.park()
 
     async def queue_changed(self) -> None:

@@ -273,7 +273,7 @@ def _priority(pod: PodRecord) -> int:
     return DEFAULT_PRIORITY if pod.priority is None else pod.priority
 
 
-# --- how long stopping takes, if some were killed before
+# --- how long stopping takes
 
 # The Kaplan-Meier estimate (1958). Stopping would look too quick without the killed pods, or with their time
 # as their need. If the longest times are all censored, the curve stays above 0 and does not reach a quantile

@@ -13,7 +13,7 @@ from ebbtide.events.base import FrozenStruct
 from ebbtide.events.record import shutdown_record
 from ebbtide.events.record.outage_record import AttachmentRecord, OutageRecord, Phase, PhaseKind, Subject
 
-# --- blame: which pods and hooks took it
+# --- blame
 
 # ``took``: a hook from its start to its result, a stop from the signal's order to the observed exit.
 # ``alone``: its wave, or after the last wave the release, waited only for this: the time saved if it had
@@ -148,7 +148,7 @@ def waits_of(outage: OutageRecord, subject: Subject) -> Iterator[Waited]:
             )
 
 
-# --- the critical chain: what the total is made of
+# --- the critical chain
 
 # Segments follow each other without a gap from the signal to the release's order. A wave contains the pod
 # that ended last. A pod contains the parts that led to its end, from its exit back to the hook, or to the

@@ -41,6 +41,8 @@ class Signal(NamedTuple):
 
 
 class SignalClock:
+    """Counts time from the current shutdown's first record."""
+
     def __init__(self) -> None:
         #: Of the last record's shutdown; None outside.
         self.signal: Signal | None = None

@@ -248,7 +248,9 @@ HIDDEN_PODS = 8
 
 
 class Hanging:
-    """``waiting``: calls that it answers when it wakes up. ``turned``: called when it hangs or wakes up."""
+    """A component that may hang. ``waiting``: calls that it answers when it wakes up. ``turned``: called when
+    it hangs or wakes up.
+    """
 
     def __init__(self, log: WorldLog, timer: Timer, hangs: str, wakes: str, life: int = 0) -> None:
         self._log, self._timer, self._life = log, timer, life
