@@ -1,27 +1,23 @@
-"""``ebbtide outage doctor`` on a real API server, with the shipped roles and a real source."""
+"""``ebbtide outage doctor`` on a real API server, with the shipped roles."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator
 
 import pytest
 import trio
 
 from ebbtide.actors.edges.kubernetes.work_view import VOLUMES_PATH
-from tests.actors.edges.kubernetes.outage_rig import UUID, Kubelet, outage
+from tests.actors.edges.kubernetes.outage_rig import Kubelet, outage
 from tests.actors.edges.kubernetes.rights import RBAC
-from tests.beds.bmc import RedfishEmulator, redfish_emulator
-from tests.beds.skipping import or_skip
 from tests.deploy.rendering import place, rendered
 from tests.node.bed import Bed
 from tests.node.client import Object, Refused
 from tests.node.pods import PODS, pod
 
-pytestmark = [pytest.mark.node, pytest.mark.backend]
+pytestmark = [pytest.mark.node]
 
-OURS, NEIGHBOUR = UUID.lower(), "99999999-9999-4999-8999-999999999999"
 STORAGE = "/apis/storage.k8s.io/v1"
 PATIENCE_SECONDS = 20.0
 DRIVER = "csi.example.test"
@@ -43,15 +39,6 @@ OBJECTS: dict[str, Object] = {
     },
     PODS: pod("calm", "worker", tolerations=[{"operator": "Exists"}]),
 }
-
-
-@pytest.fixture
-def bmc(tmp_path: Path) -> Iterator[RedfishEmulator]:
-    with (
-        or_skip(),
-        redfish_emulator(tmp_path, {OURS: "worker", NEIGHBOUR: "another"}, on_change=print) as made,
-    ):
-        yield made
 
 
 @pytest.fixture
@@ -85,30 +72,17 @@ async def account(api_bed: Bed) -> AsyncIterator[None]:
             await api_bed.api.delete(f"{place(each)}/{each['metadata']['name']}")
 
 
-def configuration(folder: Path, bmc: RedfishEmulator) -> Path:
-    written = folder / "outage.yaml"
-    secrets = {"usernameFile": "username_file", "passwordFile": "password_file"}
-    redfish = {"address": bmc.url, "certificate": str(bmc.ca_file)}
-    redfish |= {name: str(bmc.secrets[key]) for name, key in secrets.items()}
-    pool = {"name": "rack", "redfish": redfish}
-    document = {"apiVersion": "ebbtide/v1alpha1", "kind": "OutageConfiguration", "pools": [pool]}
-    written.write_text(json.dumps(document))
-    return written
-
-
-async def found(bed: Bed, *arguments: str | Path) -> list[str]:
-    ran = await outage(bed.kubeconfig, "doctor", *arguments, "-o", "json")
+async def found(bed: Bed) -> list[str]:
+    ran = await outage(bed.kubeconfig, "doctor", "-o", "json")
     assert ran.err == ""
     said = json.loads(ran.out)
     assert said["recoverable"] is (ran.code == 0)
     return [each["code"] for each in said["findings"]]
 
 
-async def test_what_is_missing(
-    api_bed: Bed, account: None, kubelet: Kubelet, bmc: RedfishEmulator, tmp_path: Path
-) -> None:
+async def test_what_is_missing(api_bed: Bed, account: None, kubelet: Kubelet) -> None:
     """A right, the policy's binding, a driver on one node only, a pod that tolerates everything."""
-    config, api = configuration(tmp_path, bmc), api_bed.api
+    api = api_bed.api
     policies = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
     binding = await api.get(f"{policies}/ebbtide-outage-only-our-taints")
     role = await api.get(f"{RBAC}/clusterroles/ebbtide-outage")
@@ -123,16 +97,18 @@ async def test_what_is_missing(
         await api.patch(f"{VOLUMES_PATH}/pv-one/status", {"status": {"phase": "Bound"}})
         # The authorizer and the lists follow a moment later.
         with trio.fail_after(20):
-            while "rights" not in (codes := await found(api_bed, "--config", config)):
+            while "rights" not in (codes := await found(api_bed)):
                 pass
         assert codes == [
             "no-leader",
             "rights",
             "policy",
             "same-uuid",
+            "no-source",
             "tolerates",
             "driver-nowhere-else",
             "force-detach-timer",
+            "no-configuration",
             "may-lose",
             "no-csinode",
         ]
