@@ -22,7 +22,6 @@ LOOK_MS = 60_000
 #: After so many looks in vain: what comes last in the advice. Close it, or bring the node back.
 PATIENCE = 5
 ENDS_MS = END_MS + 30 * LOOK_MS
-PAUSE_MS = 120_000
 
 
 class FollowedWorld(CrossedWorld):

@@ -20,20 +20,16 @@ ARMED_NS = 2 * NS_PER_SECOND
 def draw(seed: int) -> Scenario:
     draws = Draws(seed)
     settings = _settings(draws.fork("settings"))
-    boots = tuple(_boot(draws.fork(f"boot {index}"), index) for index in range(1 + _more_boots(draws)))
+    boots = tuple(_boot(draws.fork(f"boot {index}")) for index in range(1 + draws.weighted((3, 0), (1, 1))))
     return Scenario(
         settings=settings,
         other_settings=_settings(draws.fork("other settings")),
         features=_features(draws.fork("features")),
-        pods=_pods(draws.fork("pods"), settings),
+        pods=_pods(draws.fork("pods")),
         boots=(*boots, QUIET_BOOT),
         crash_at=_crash_points(draws.fork("crashes")),
         restart_ns=draws.weighted((4, 100 * MS), (2, 1000 * MS), (1, 5000 * MS), (1, 0)),
     )
-
-
-def _more_boots(draws: Draws) -> int:
-    return draws.weighted((3, 0), (1, 1))
 
 
 def _settings(draws: Draws) -> Settings:
@@ -69,7 +65,7 @@ def _features(draws: Draws) -> Features:
     )
 
 
-def _pods(draws: Draws, settings: Settings) -> tuple[PodPlan, ...]:
+def _pods(draws: Draws) -> tuple[PodPlan, ...]:
     return tuple(_pod(draws.fork(f"pod {index}"), index) for index in range(draws.between(0, 6)))
 
 
@@ -131,7 +127,7 @@ def _crash_points(draws: Draws) -> tuple[int, ...]:
     return tuple(sorted(draws.weighted((3, draws.below(400)), (2, draws.below(1500))) for _ in range(count)))
 
 
-def _boot(draws: Draws, index: int) -> BootPlan:
+def _boot(draws: Draws) -> BootPlan:
     """One shutdown, with events before, during and after it."""
     start_ns = draws.weighted((1, draws.between(0, 200) * MS), (4, ARMED_NS + draws.between(0, 2000) * MS))
     acts = [Act(start_ns, "shutdown", draws.weighted(*KINDS))]

@@ -21,7 +21,7 @@ def _collected() -> Iterator[None]:
     gc.enable()
 
 
-def test_json(run: Run, tmp_path: Path) -> None:
+def test_json(run: Run) -> None:
     """One document with the figures and the command to repeat the run."""
     code, out, err = run("simulate", "--synthetic", "12", "--seed", "3", "-o", "json", "--calm")
     told = json.loads(out)
