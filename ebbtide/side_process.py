@@ -75,7 +75,7 @@ def encode_line(message: msgspec.Struct) -> bytes:
 AFTER_START_SECONDS = 2.0
 #: After a back end refused, or did not answer.
 AGAIN_SECONDS = 600.0
-#: Quick restarts after crashes; after them it waits like the others.
+#: Quick restarts after crashes; then it waits like the others.
 CRASHES_MAX = 3
 #: A child is not the service.
 PRIVATE_VARIABLES = ("NOTIFY_SOCKET", "LISTEN_", "WATCHDOG_", "FDSTORE", "INVOCATION_ID", "JOURNAL_STREAM")

@@ -74,7 +74,7 @@ class SpanSender:
             self._settled(batch)
 
 
-#: Of records that wait for the disk: a shutdown of a hundred pods. More reading waits too.
+#: Of records that wait for the disk: a shutdown of a hundred pods. Above it, reading waits too.
 HELD_MAX = 20_000
 
 
@@ -125,7 +125,7 @@ class Tail:
         self.durable_seq = max(self.durable_seq, durable_seq)
 
     def read(self, records_max: int, durable_seq: int = 0) -> list[Batch]:
-        """About ``records_max`` at most. ``durable_seq``: from the daemon. Raises OSError."""
+        """About ``records_max`` durable records at most. ``durable_seq``: from the daemon. Raises OSError."""
         self.learn(durable_seq)
         given: list[Batch] = []
         count = 0
