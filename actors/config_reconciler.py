@@ -95,7 +95,7 @@ def _transitions() -> Transitions:
 # fmt: on
 
 
-# --- the configuration ---------------------------------------------------------------------------
+# --- the configuration
 
 
 def _adopt(state: ConfigState, settings: Settings) -> Result:
@@ -168,7 +168,7 @@ def _wanted_seconds(state: ConfigState, files: facts.DropInsRead) -> int:
     return -(-max(files.others_ns, state.needed_ns) // NS_PER_SECOND)
 
 
-# --- logind and its files -------------------------------------------------------------------------
+# --- logind and its files
 
 
 def _logind_read(state: ConfigState, event: facts.LogindRead, now: int) -> Result:
@@ -197,7 +197,7 @@ def _tick(state: ConfigState, event: facts.Tick, now: int) -> Result:
     return _reconcile(replace(state, retry_at_ns=NEVER_NS), [])
 
 
-# --- a shutdown ----------------------------------------------------------------------------------
+# --- a shutdown
 
 
 def _closed(state: ConfigState, event: EpisodeClosed, now: int) -> Result:

@@ -102,7 +102,7 @@ def _cancelled(state: CertificateState, event: d.ShutdownCancelled, now: int) ->
     return renewed(state, CertificateState), decisions
 
 
-# --- the pods' ends -----------------------------------------------------------------------------------
+# --- the pods' ends
 
 
 def _planned_again(state: CertificateState, event: d.PodPlanned, now: int) -> Result:
@@ -157,7 +157,7 @@ def _pods_ended(state: CertificateState, event: d.PodsEnded, now: int) -> Result
     return replace(state, awaited=len(event.unfinished)), ()
 
 
-# --- may the kubelet have started a pod again? -------------------------------------------------------------
+# --- may the kubelet have started a pod again?
 
 
 def _kubelet_stopped(state: CertificateState, event: d.KubeletStopped, now: int) -> Result:
@@ -176,7 +176,7 @@ def _looked(state: CertificateState, event: f.InventoryTaken, now: int) -> Resul
     return replace(state, restarts=False, look_key=""), ()
 
 
-# --- the mounts, and the certificate ---------------------------------------------------------------------
+# --- the mounts, and the certificate
 
 
 def _then_ask(note: Handler) -> Handler:

@@ -209,7 +209,7 @@ def _without_shutdown(state: EpisodeState) -> EpisodeState:
     return fresh_but(state, KEPT_FIELDS, carried=_open_pods(state))
 
 
-# --- the plan ----------------------------------------------------------------------------------
+# --- the plan
 
 #: By then a kubelet that works has begun to stop a deleted pod, beside a hundred others. A younger deletion
 #: gets our stop signal, perhaps its second.
@@ -269,7 +269,7 @@ def _pod_planned(
     )
 
 
-# --- the waves ---------------------------------------------------------------------------------
+# --- the waves
 
 
 def _next_wave(state: EpisodeState, now: int, decisions: list[Event]) -> Result:
@@ -346,7 +346,7 @@ def _then_drain(note: Handler) -> Handler:
     return handle
 
 
-# --- listings ----------------------------------------------------------------------------------
+# --- listings
 
 # Pods found after the plan join their wave, or the running one if theirs is over.
 
@@ -501,7 +501,7 @@ def _report_too_late(state: EpisodeState, now: int) -> Result:
     return replace(state, pods={**state.pods, **{pod.uid: pod for pod in found}}), said
 
 
-# --- facts to keep ----------------------------------------------------------------------------
+# --- facts to keep
 
 
 def _config_adopted(state: EpisodeState, event: d.ConfigAdopted, now: int) -> Result:
@@ -518,7 +518,7 @@ def _config_adopted(state: EpisodeState, event: d.ConfigAdopted, now: int) -> Re
     ), ()
 
 
-# --- a start of the daemon ---------------------------------------------------------------------
+# --- a start of the daemon
 
 
 def _daemon_started(state: EpisodeState, event: f.DaemonStarted, now: int) -> Result:
@@ -604,7 +604,7 @@ def _unseen(state: EpisodeState, reason: str) -> list[Event]:
     ]
 
 
-# --- the beginning -----------------------------------------------------------------------------
+# --- the beginning
 
 
 def _times(state: EpisodeState, grant_ns: int, now: int) -> grace_periods.ShutdownTimes:
@@ -667,7 +667,7 @@ def _move_deadline_listing(state: EpisodeState, event: d.ShutdownDetected, now: 
     return state, [*decisions, order]
 
 
-# --- waves and pods end ------------------------------------------------------------------------
+# --- waves and pods end
 
 
 def _wave_ended(state: EpisodeState, event: d.WaveEnded, now: int) -> Result:
@@ -685,7 +685,7 @@ def _mark_ended(state: EpisodeState, event: d.PodEnded, now: int) -> Result:
     return replace(state, carried={uid: wave for uid, wave in state.carried.items() if uid != event.uid}), ()
 
 
-# --- the end -----------------------------------------------------------------------------------
+# --- the end
 
 
 def _give_up(state: EpisodeState, event: Event, now: int) -> Result:

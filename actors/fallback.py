@@ -165,7 +165,7 @@ def _idle(state: FallbackState) -> FallbackState:
     return FallbackState(home=state.home, ordinal=state.ordinal)
 
 
-# --- an actor fails --------------------------------------------------------------------------------
+# --- an actor fails
 
 
 def _open(state: FallbackState, event: d.ActorFailed, now: int) -> Result:
@@ -212,7 +212,7 @@ def _engage(state: FallbackState, event: d.ActorFailed, now: int, made: Sequence
     return _go_on(replace(state, phase="leading", leading=True), event, now, [*made, engaged])
 
 
-# --- lead the shutdown -----------------------------------------------------------------------------
+# --- lead the shutdown
 
 
 def _go_on(state: FallbackState, event: Event, now: int, made: Sequence[Event] = ()) -> Result:
@@ -341,7 +341,7 @@ def _shorten(state: FallbackState, event: d.ShutdownDetected, now: int) -> Resul
     return replace(state, deadline_ns=deadline_ns, release_by_ns=release_by_ns), ()
 
 
-# --- its end ---------------------------------------------------------------------------------------
+# --- its end
 
 
 def _ended(pod: FallbackPod, outcome: d.PodOutcome, reason: str, now: int) -> d.PodEnded:
@@ -392,7 +392,7 @@ def _pods_ended(state: FallbackState, event: Event, now: int) -> Result:
     return replace(state, phase="ended", release_by_ns=by_ns), ()
 
 
-# --- a shutdown's begin, a cancel, another daemon -----------------------------------------------------
+# --- a shutdown's begin, a cancel, another daemon
 
 
 def _began(state: FallbackState, event: d.ShutdownBegan, now: int) -> Result:

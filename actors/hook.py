@@ -132,7 +132,7 @@ def _transitions() -> Transitions:
 # fmt: on
 
 
-# --- one container ----------------------------------------------------------------------------
+# --- one container
 
 #: So long before the last possible SIGKILL a kubelet whose pod still runs counts as failed.
 LAST_CHANCE_NS = NS_PER_SECOND
@@ -225,7 +225,7 @@ def died_of_our_kill(down: ContainerState) -> bool:
     return down.exit_signal == "SIGKILL" or (not down.exit_signal and down.exit_code in (None, 137))
 
 
-# --- hook --------------------------------------------------------------------------------------
+# --- hook
 
 
 def begin_container(
@@ -300,7 +300,7 @@ def cut_hook(down: ContainerState, now: int, *, lost: bool = False) -> Container
     return down, [cancel, *ended]
 
 
-# --- stop --------------------------------------------------------------------------------------
+# --- stop
 
 
 def stop_container(down: ContainerState, now: int) -> ContainerStep:
@@ -438,7 +438,7 @@ ORDER_ENDED_BY_KIND: dict[str, Callable[[ContainerState, f.OrderEnded, OrderKey,
 }
 
 
-# --- the containers' turns ---------------------------------------------------------------------
+# --- the containers' turns
 
 
 def _each_container(
@@ -507,7 +507,7 @@ def _had_ns(state: PodState, now: int) -> tuple[int, str]:
     return had_ns, "at least " if again_ns and had_ns < grace_ns else ""
 
 
-# --- the fate ----------------------------------------------------------------------------------
+# --- the fate
 
 
 def _describe_fate(state: PodState, now: int) -> tuple[d.PodOutcome, str]:
@@ -599,7 +599,7 @@ def _hook_notes(downs: Sequence[ContainerState]) -> str:
     return "; " + "; ".join(notes) if notes else ""
 
 
-# --- a pod that the kubelet ends -----------------------------------------------------------------
+# --- a pod that the kubelet ends
 
 # A pod that outlives its delete's grace proves a failed kubelet, and is handed over. Its hooks then count as
 # spent, unless the API server did not take the delete.
@@ -765,7 +765,7 @@ def _taken_over(down: ContainerState, state: PodState, now: int) -> ContainerSte
     return replace(ours, phase="turn", hook_note=note or down.hook_note), []
 
 
-# --- the handlers -------------------------------------------------------------------------------
+# --- the handlers
 
 
 def _adopted(state: PodState, event: d.PodPlanned, now: int) -> Result:

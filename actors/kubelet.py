@@ -170,7 +170,7 @@ def _transitions() -> Transitions:
 # fmt: on
 
 
-# --- facts about the node ------------------------------------------------------------------------
+# --- facts about the node
 
 
 def _started(state: KubeletState, event: f.DaemonStarted, now: int) -> Result:
@@ -240,7 +240,7 @@ def _kubelet_read_ours(state: KubeletState, event: f.KubeletRead, now: int) -> R
     return replace(state, runs_on=True), [d.KubeletStopped(result="failed")]
 
 
-# --- a shutdown ----------------------------------------------------------------------------------
+# --- a shutdown
 
 
 def _began(state: KubeletState, event: d.ShutdownBegan, now: int) -> Result:
@@ -290,7 +290,7 @@ def _hand_over(state: KubeletState, reason: str) -> Result:
     return state, [over, order]
 
 
-# --- a kubelet without a sign of life ------------------------------------------------------------
+# --- a kubelet without a sign of life
 
 # A kubelet without a health endpoint has failed if no container of this wave has ended when 2 s of a pod's
 # grace are left. A pod with a hook is no evidence: a hook may take all of the grace.
@@ -351,7 +351,7 @@ def _sign_due_ns(state: KubeletState) -> int:
     return min((due_ns for due_ns in state.plain.values() if due_ns > 0), default=NEVER_NS)
 
 
-# --- its end -------------------------------------------------------------------------------------
+# --- its end
 
 
 def _cancelled(state: KubeletState, event: d.ShutdownCancelled, now: int) -> Result:
@@ -366,7 +366,7 @@ def _closed(state: KubeletState, event: d.EpisodeClosed, now: int) -> Result:
     return _order_start(state) if state.stopped and not event.followed else (state, ())
 
 
-# --- the unit ------------------------------------------------------------------------------------
+# --- the unit
 
 
 def _order_stop(state: KubeletState) -> tuple[KubeletState, Event]:

@@ -207,7 +207,7 @@ def enter_shutdown_phase(state: LogindState, phase: Literal["up", "cancelled", "
     return replace(state, in_episode=in_episode, released=released, finishing=finishing)
 
 
-# --- the process begins --------------------------------------------------------------------------
+# --- the process begins
 
 
 def _started(state: LogindState, event: facts.DaemonStarted, now: int) -> Result:
@@ -244,7 +244,7 @@ def _switch_off(state: LogindState) -> Result:
     return state, [*orders, disarmed]
 
 
-# --- the lock ------------------------------------------------------------------------------------
+# --- the lock
 
 
 def _arm(state: LogindState) -> Result:
@@ -323,7 +323,7 @@ def _bus_lost(state: LogindState, event: facts.BusLost, now: int) -> Result:
     return _wait_to_retry(replace(state, attempt=1), event.error, now)
 
 
-# --- logind's properties -------------------------------------------------------------------------
+# --- logind's properties
 
 
 def _logind_read(state: LogindState, event: facts.LogindRead, now: int) -> Result:
@@ -365,7 +365,7 @@ def _compare_preparing(state: LogindState, preparing: bool) -> Result:
     return _detected(state) if preparing else _withdrawn(state)
 
 
-# --- the shutdown --------------------------------------------------------------------------------
+# --- the shutdown
 
 
 def _signal(state: LogindState, event: facts.PrepareForShutdown, now: int) -> Result:

@@ -119,7 +119,7 @@ def call_back(state: StateT, target: str) -> tuple[StateT, d.CancelOrder]:
     return state, d.CancelOrder(key=key, target=target)
 
 
-# --- the marks ------------------------------------------------------------------------------------
+# --- the marks
 
 
 def announce(state: StateT, *, ready: bool) -> tuple[StateT, d.AnnounceNode]:
@@ -173,7 +173,7 @@ def _order_ended(state: MarksState, event: f.OrderEnded, now: int) -> Result:
     return replace(state, restore_due=True), ()
 
 
-# --- the daemon's start, the API server ---------------------------------------------------------------
+# --- the daemon's start, the API server
 
 
 def _started(state: MarksState, event: f.DaemonStarted, now: int) -> Result:
@@ -199,7 +199,7 @@ def _api_read_up(state: MarksState, event: f.ApiRead, now: int) -> Result:
     return state, [*decisions, *published]
 
 
-# --- a shutdown ---------------------------------------------------------------------------------------
+# --- a shutdown
 
 
 def _began(state: MarksState, event: d.ShutdownBegan, now: int) -> Result:
@@ -251,7 +251,7 @@ def _closed(state: MarksState, event: d.EpisodeClosed, now: int) -> Result:
     return replace(state, restore_due=state.restore_due or observed), restored
 
 
-# --- how the last boot ended ---------------------------------------------------------------------------
+# --- how the last boot ended
 
 
 def _publish_last_boot(state: MarksState) -> Result:

@@ -191,7 +191,7 @@ def _config_adopted(state: NodeStatusState, event: d.ConfigAdopted, now: int) ->
     ), ()
 
 
-# --- its pods --------------------------------------------------------------------------------------
+# --- its pods
 
 
 def _began(state: NodeStatusState, event: d.ShutdownBegan, now: int) -> Result:
@@ -565,7 +565,7 @@ def _deliver_late(state: NodeStatusState) -> Result:
     return replace(state, late_statuses=()), [order]
 
 
-# --- the machine stays up, or has come back ---------------------------------------------------------
+# --- the machine stays up, or has come back
 
 
 def _at_rest(state: NodeStatusState) -> NodeStatusState:

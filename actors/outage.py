@@ -433,7 +433,7 @@ def _hanging(state: OutageState) -> tuple[str, ...]:
     return (*more, *state.pods.values(), *state.attachments.values())
 
 
-# --- begin and end --------------------------------------------------------------------------------
+# --- begin and end
 
 
 def _begin(state: OutageState, reason: str, now: int) -> Result:
@@ -480,7 +480,7 @@ def _not_proved(state: OutageState) -> str:
     return UNPROVED.get("" if state.bound else state.machine.uuid_problem, NOT_PROVED)
 
 
-# --- the one decision -----------------------------------------------------------------------------
+# --- the one decision
 
 
 def _consider(state: OutageState, now: int) -> Result:
@@ -651,7 +651,7 @@ def _read_ended(state: OutageState, event: f.OrderEnded, now: int) -> Result:
     return _calm(state, now) or _consider(state, now)
 
 
-# --- the node before the taint --------------------------------------------------------------------
+# --- the node before the taint
 
 
 def _with_node(state: OutageState, event: o.NodeRead, now: int) -> OutageState:
@@ -800,7 +800,7 @@ def _no_proof(state: OutageState, event: Event, now: int) -> Result:
     return _calm(state, now) or _wait(state, _not_proved(state), wake_ns=state.wake_ns)
 
 
-# --- out of service -------------------------------------------------------------------------------
+# --- out of service
 
 
 def _out_of_service(state: OutageState, now: int, *, found: bool = False) -> Result:
@@ -995,7 +995,7 @@ def _remind(state: OutageState, event: f.Tick, now: int) -> Result:
     return replace(state, wake_ns=now + state.reminder_ns), [reminded]
 
 
-# --- the way back ---------------------------------------------------------------------------------
+# --- the way back
 
 
 def _life_of(state: OutageState, event: o.NodeRead) -> str:
@@ -1147,7 +1147,7 @@ def _follow(state: OutageState, now: int) -> Result:
     return after, [*returned, *decisions]
 
 
-# --- another leader -------------------------------------------------------------------------------
+# --- another leader
 
 
 def _configured(state: OutageState, event: o.LeaderStarted, now: int) -> OutageState:
@@ -1223,7 +1223,7 @@ def _deadline(state: OutageState) -> int:
 
 OUTAGE = ActorType(NAME, OutageState, _transitions(), _deadline, afresh=_afresh)
 
-# --- the fallback ---------------------------------------------------------------------------------
+# --- the fallback
 #
 # The fallback cancels a taint or a power-off that has not begun, and records again and again whether the
 # taint is set. Removing the taint needs the judgement that has just failed. Another leader begins anew.

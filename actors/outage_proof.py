@@ -265,7 +265,7 @@ def _with(found: dict[kinds.ProofSource, T], who: str, said: T) -> dict[kinds.Pr
     return dict([*((each, known) for each, known in found.items() if each != who), (who, said)][-NAMES_MAX:])
 
 
-# --- a source's answer --------------------------------------------------------------------------
+# --- a source's answer
 
 
 def _stranger(state: ProofState, event: o.EvidenceRead) -> str:
@@ -421,7 +421,7 @@ def _voided(state: ProofState, reason: str) -> Result:
     return replace(state, proof=""), [o.ProofVoided(reason=reason)] if state.proof else []
 
 
-# --- the node --------------------------------------------------------------------------------------
+# --- the node
 
 
 def _heart_beat(state: ProofState, now: int, reason: str) -> Result:
@@ -475,7 +475,7 @@ def _missed(state: ProofState, event: o.HeartbeatMissed, now: int) -> Result:
     return replace(state, lease_mark=mark, readings=0, pause_until_ns=pause_until_ns), ()
 
 
-# --- reading the sources --------------------------------------------------------------------------
+# --- reading the sources
 
 
 def _read(state: ProofState) -> Result:

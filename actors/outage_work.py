@@ -26,7 +26,7 @@ from ebbtide.events.base import BoundedDict, BoundedTuple, Event, order_key
 POD_NAME, ATTACHMENT_NAME = "StuckPodActor", "DetachActor"
 EVENT_REASON = "NodeOutage"
 
-# --- a pod ----------------------------------------------------------------------------------------
+# --- a pod
 
 PodPhase = Literal["fresh", "bound", "terminating", "gone", "over"]
 
@@ -202,7 +202,7 @@ def _node_back(state: StuckPodState, event: o.NodeReturned | o.NodeDeleted, now:
 
 STUCK_POD = ActorType(POD_NAME, StuckPodState, _pod_transitions(), lambda state: NEVER_NS)
 
-# --- an attachment --------------------------------------------------------------------------------
+# --- an attachment
 
 AttachmentPhase = Literal["fresh", "attached", "detaching", "over"]
 

@@ -118,7 +118,7 @@ class Effects:
         self._nursery: trio.Nursery | None = None
         self._running = trio.Event()
 
-    # --- from order to effect -----------------------------------------------------------------
+    # --- from order to effect
 
     def hold(self, order: Order, seq: int) -> None:
         """``seq`` is the end of its step."""
@@ -170,7 +170,7 @@ class Effects:
             self._inbox.push(DurabilityLate(key=held.order.key, barrier=barrier, waited_ns=late_ns))
         return True
 
-    # --- from effect to outcome ---------------------------------------------------------------
+    # --- from effect to outcome
 
     def _start(self, order: Order) -> None:
         # Cancelled at its barrier, or begun by an earlier process.
@@ -243,7 +243,7 @@ class Effects:
             )
         )
 
-    # --- after a restart ----------------------------------------------------------------------
+    # --- after a restart
 
     def refuse(self, keys: Iterable[str]) -> None:
         """For orders that the state does not have: an earlier process began them."""

@@ -98,7 +98,7 @@ class SimulatedLogind:
         self.grant_ns = 0
         self.reload()
 
-    # --- a client's calls --------------------------------------------------------------------------
+    # --- a client's calls
 
     def check(self) -> None:
         """Raises Unreachable."""
@@ -146,7 +146,7 @@ class SimulatedLogind:
         else:
             self.grant_ns = DEFAULT_NS if self.others_ns is None else self.others_ns
 
-    # --- its facts -----------------------------------------------------------------------------------
+    # --- its facts
 
     def signal_fact(
         self, signal: ShutdownSignal, holder: int, *, kubelet_lock: bool = False
@@ -179,7 +179,7 @@ class SimulatedLogind:
             ),
         )
 
-    # --- people and systemd ------------------------------------------------------------------------
+    # --- people and systemd
 
     def shutdown(self, kind: ShutdownKind) -> None:
         """Refused while one is under way."""

@@ -60,7 +60,7 @@ from ebbtide.events.decisions import ActorFailed
 from ebbtide.events.facts import DaemonStarted
 from ebbtide.events.segment import LOGICS, SHUTDOWN_LOGIC
 
-# --- a set of actors ------------------------------------------------------------------------------
+# --- a set of actors
 #
 # A set's tables decide which events go to which actors, which events open and close an episode, and how an
 # episode goes on after a failure. The logic in a journal's header names its set.
@@ -167,7 +167,7 @@ class ActorSet:
         return [(actor, subject)] if also == actor else [(actor, subject), (also, "")]
 
 
-# --- the daemon on a node -------------------------------------------------------------------------
+# --- the daemon on a node
 
 
 def _wave_of_event(event: Any) -> str:
@@ -277,7 +277,7 @@ SHUTDOWN = ActorSet(
 )
 
 
-# --- the controller in the cluster ----------------------------------------------------------------
+# --- the controller in the cluster
 
 _name_of_event: Callable[[Any], str] = attrgetter("name")
 _attachment_of_event: Callable[[Any], str] = attrgetter("attachment.name")
@@ -310,7 +310,7 @@ SETS: dict[str, ActorSet] = dict(zip(LOGICS, (SHUTDOWN, OUTAGES), strict=True))
 ACTOR_TYPE_BY_NAME: dict[str, ActorType] = {kind.name: kind for each in SETS.values() for kind in each.types}
 
 
-# --- the system ------------------------------------------------------------------------------------
+# --- the system
 
 #: Cause, actor, event, episode.
 BareRecord = tuple[int, str, Event, int]
@@ -360,7 +360,7 @@ class System:
             kind: [self.slots[at] for at in places] for kind, places in self.actors.to_singletons.items()
         }
 
-    # --- the one function ---------------------------------------------------------------------
+    # --- the one function
 
     def step(self, fact: Event, stamp: Stamp) -> list[Record]:
         """One fact and everything decided because of it, as records; the last one is marked."""
@@ -510,7 +510,7 @@ class System:
     def watch(self, slot: Slot) -> None:
         self._deadlines.watch(slot, NEVER_NS if slot.failed else slot.kind.deadline(slot.state))
 
-    # --- recipients ---------------------------------------------------------------------------
+    # --- recipients
 
     def _recipients(self, event: Event, kind: type[Event], now_ns: int) -> list[Slot]:
         """Called once for each event, before its delivery: replay's `Stopped` counts the calls."""
@@ -547,7 +547,7 @@ class System:
         due_ns = self._deadlines.next_ns()
         return None if due_ns is None else max(due_ns, self._look_until_ns)
 
-    # --- actors -------------------------------------------------------------------------------
+    # --- actors
 
     def register(self, kind: ActorType, subject: str) -> Slot:
         slot = Slot(kind, subject, self._registered)
@@ -723,7 +723,7 @@ def _field_tags(kind: type[State]) -> tuple[int, ...]:
     return tuple(field_tag(name) << VALUE_BITS for name in kind.__struct_fields__)
 
 
-# --- checkpoints ------------------------------------------------------------------------------------
+# --- checkpoints
 
 
 def take_checkpoint(system: System) -> Checkpoint:

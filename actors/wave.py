@@ -22,7 +22,7 @@ from ebbtide.events.base import NS_PER_SECOND, BoundedTuple, Event, order_key
 
 NAME = "WaveActor"
 
-# --- the state ---------------------------------------------------------------------------------
+# --- the state
 
 _OPEN, _ENDED = 0, 1
 
@@ -113,7 +113,7 @@ def _transitions() -> Transitions:
 # fmt: on
 
 
-# --- its pods ----------------------------------------------------------------------------------
+# --- its pods
 
 
 def _started(state: WaveState, event: d.WaveStarted, now: int) -> Result:
@@ -168,7 +168,7 @@ def _straggler_ended(state: WaveState, event: d.PodEnded, now: int) -> Result:
     return marked, [straggler] if late_ns >= 0 else ()
 
 
-# --- their volumes -----------------------------------------------------------------------------
+# --- their volumes
 
 
 def _unmounted(state: WaveState, event: f.VolumesUnmounted, now: int) -> Result:
@@ -197,7 +197,7 @@ def _unmounts_ended(state: WaveState, event: f.OrderEnded, now: int) -> Result:
     return replace(state, mounted=()), ()
 
 
-# --- its end -----------------------------------------------------------------------------------
+# --- its end
 
 
 def _then_complete(note: Handler) -> Handler:

@@ -41,7 +41,7 @@ PATIENCE_SECONDS = 60.0
 #: Measured: 1 KiB a pod with all that belongs to it, and one part of a list; 60 us a change.
 KIB_A_POD_MAX, PART_MIB_MAX, US_A_CHANGE_MAX = 2.0, 16.0, 500
 
-# --- the objects ----------------------------------------------------------------------------------
+# --- the objects
 
 
 def _text(made: object) -> str:
@@ -246,7 +246,7 @@ def serve(folder: Path, nodes: int, pods: int) -> None:
     asyncio.run(run())
 
 
-# --- the client -----------------------------------------------------------------------------------
+# --- the client
 
 
 def resident_mib(field: str = "VmRSS:") -> float:

@@ -133,7 +133,7 @@ def a_wide_checkpoint() -> Records:
     yield "Checkpoint", encode({"episode": 0, "actors": actors})
 
 
-# --- of an outage -------------------------------------------------------------------------------
+# --- of an outage
 
 LOST = {"namespace": "n", "name": "p"}
 LED = {"version": "1", "replica": "r", "node": "n", "node_uid": NODE_UID}

@@ -46,7 +46,7 @@ NEW = WriterStart(JOURNAL_ID, Link(), 1)
 Files = Mapping[str, bytes | bytearray]
 
 
-# --- what most of them tell of -----------------------------------------------------------------
+# --- what most of them tell of
 
 
 def pod(
@@ -83,7 +83,7 @@ def began(**others: Any) -> ShutdownBegan:
     return ShutdownBegan(**{"kind": "poweroff", "lock_held": True} | dict.fromkeys(times, 0) | others)
 
 
-# --- records -----------------------------------------------------------------------------------
+# --- records
 
 
 def step(
@@ -160,7 +160,7 @@ def without(records: Sequence[Record], seq: int) -> list[Record]:
     ]
 
 
-# --- segments ----------------------------------------------------------------------------------
+# --- segments
 
 
 class Memory:

@@ -101,7 +101,7 @@ def test_an_idle_daemon_imports_nothing_for_other_commands(idle: Idle) -> None:
     assert sorted(name for name in idle.modules if UNWANTED.fullmatch(name)) == []
 
 
-# --- on a Kubernetes node none of the clients before the lock is taken -------------------------
+# --- on a Kubernetes node none of the clients before the lock is taken
 
 #: Imported once armed, in a thread.
 LATE = ("grpc", "google", "kubernetes", "aiohttp", "asyncio", "trio_asyncio", "h11", "http")

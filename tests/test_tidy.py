@@ -50,7 +50,7 @@ class Rule(NamedTuple):
     finds: Callable[[ast.AST], Iterator[ast.AST]]
 
 
-# --- rules of the deterministic part -----------------------------------------------------------
+# --- rules of the deterministic part
 
 BANNED_MODULES = {
     "time": "the stamp of the step: `now` in a handler",
@@ -186,7 +186,7 @@ def test_the_deterministic_part_is_there() -> None:
     assert {"actors/system.py", "actors/policy/planning.py", "events/facts.py", "replay/replayer.py"} <= named
 
 
-# --- rules of every file -----------------------------------------------------------------------
+# --- rules of every file
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
@@ -215,7 +215,7 @@ def test_exceptions_are_needed() -> None:
     assert all((ROOT / name).exists() for name in MEETS_THE_OUTSIDE)
 
 
-# --- units -------------------------------------------------------------------------------------
+# --- units
 
 #: A unit after a value in an f-string or a template; bytes are only counted.
 UNIT = r" ?(ns|us|µs|ms|s|sec|seconds|min|h|d|days|kB|KiB|MB|MiB|GiB)(?![A-Za-z0-9_'])"
@@ -278,7 +278,7 @@ def test_a_unit_by_hand_is_found(offence: str, finds: bool) -> None:
     assert bool(list(_units_by_hand(ast.parse(offence)))) == finds
 
 
-# --- names -------------------------------------------------------------------------------------
+# --- names
 
 #: Words without meaning outside this project, with the usual term. As parts of a name: ``_tell_tale`` and
 #: ``TaleTeller`` both match.
@@ -357,7 +357,7 @@ def test_a_banned_word_is_found_in_any_spelling() -> None:
     assert not _banned_in("always_cleaned")
 
 
-# --- the gate ----------------------------------------------------------------------------------
+# --- the gate
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 TESTS = sorted((ROOT / "tests").glob("**/*.py"))
@@ -551,7 +551,7 @@ from trio import *
     assert [each.lineno for each in _hidden_clocks(tree)] == [17, 18, 19]
 
 
-# --- prose -------------------------------------------------------------------------------------
+# --- prose
 
 #: Phrases that hide a sentence's subject. Name the component instead.
 HIDING = {
@@ -577,7 +577,7 @@ def test_the_pages_name_their_subjects(pattern: str) -> None:
     assert len(found) <= HIDING_PER_1000_WORDS_MAX * words / 1000, "\n".join(found)
 
 
-# --- layers ------------------------------------------------------------------------------------
+# --- layers
 
 
 def test_layers() -> None:

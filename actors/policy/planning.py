@@ -153,7 +153,7 @@ def short_name(pod: Pod) -> str:
     return pod.name if pod.namespace == "default" else pod.label
 
 
-# --- the whole plan ----------------------------------------------------------------------------
+# --- the whole plan
 
 
 def _grant_too_small(plan: PlanContext) -> Iterator[PlanWarning]:
@@ -219,7 +219,7 @@ def _unset_priorities(plan: PlanContext) -> Iterator[PlanWarning]:
             yield code, f"{first_names(names)}: {why}"
 
 
-# --- one pod -----------------------------------------------------------------------------------
+# --- one pod
 
 
 def _grace_cut(placed: PodInPlan, plan: PlanContext) -> Iterator[PlanWarning]:

@@ -111,7 +111,7 @@ def _fits(cell: str, word: str) -> bool:
     return cell == ANY or word in cell.split("|")
 
 
-# --- how the last boot ended --------------------------------------------------------------------
+# --- how the last boot ended
 
 # Only the machine's records show how it went down. A missing record is no proof.
 

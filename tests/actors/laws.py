@@ -51,7 +51,7 @@ class Laws:
     hurried_before: set[str] = field(default_factory=set)
     start_ns: int = 0
 
-    # --- what the play does -------------------------------------------------------------------
+    # --- what the play does
 
     def started(self, now_ns: int) -> None:
         self.start_ns = now_ns
@@ -81,7 +81,7 @@ class Laws:
         self.hooks.clear()
         self.stops.clear()
 
-    # --- record by record ---------------------------------------------------------------------
+    # --- record by record
 
     def observe(self, record: Record) -> None:
         self.seen += 1
@@ -214,7 +214,7 @@ class Laws:
         assert not self.closed, "two last words on one shutdown"
         self.closed = True
 
-    # --- at the end ---------------------------------------------------------------------------
+    # --- at the end
 
     def settled(self, episode: int) -> None:
         """Finally the outcomes match the inventory, and the lock is released."""
@@ -244,7 +244,7 @@ CHECKS: dict[type[Event], Callable[[Laws, Any, Record], None]] = {
 }
 
 
-# --- a Kubernetes node --------------------------------------------------------------------------
+# --- a Kubernetes node
 
 TOUCHES = (d.SendSignal, d.KillContainer, d.RunHook, d.DeletePod, d.StopKubelet, d.AnnounceNode)
 

@@ -59,7 +59,7 @@ class Play:
     def moves(self) -> dict[str, Callable[[Any, int], None]]:
         return MOVES
 
-    # --- moves --------------------------------------------------------------------------------
+    # --- moves
 
     def make(self, move: Move) -> None:
         name, number = move
@@ -212,7 +212,7 @@ class Play:
         )
         self.bench.feed(facts[number % len(facts)])
 
-    # --- the end ------------------------------------------------------------------------------
+    # --- the end
 
     def finish(self) -> None:
         """Answer all orders and let time pass, without further events."""
@@ -246,7 +246,7 @@ MOVES: dict[str, Callable[[Any, int], None]] = {
 }
 
 
-# --- a Kubernetes node --------------------------------------------------------------------------
+# --- a Kubernetes node
 
 OWNERS = ("", "Deployment/web", "DaemonSet/agent")
 

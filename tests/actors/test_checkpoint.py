@@ -126,7 +126,7 @@ def test_a_checkpoint_of_too_many_parts_is_not_read(field: str) -> None:
         decode_event("Checkpoint", payload)
 
 
-# --- digests ------------------------------------------------------------------------------------
+# --- digests
 
 
 def digests(records: list[Record]) -> list[Record]:

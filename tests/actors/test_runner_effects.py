@@ -40,7 +40,7 @@ def cancel(target: str, *, timed_out: bool = False) -> d.CancelOrder:
     return d.CancelOrder(key=f"cancel {target}", target=target, timed_out=timed_out)
 
 
-# --- barriers ----------------------------------------------------------------------------------
+# --- barriers
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ async def test_effects_run_side_by_side(autojump_clock: MockClock) -> None:
         assert it.outcomes() == [("s", "done")]
 
 
-# --- outcomes ----------------------------------------------------------------------------------
+# --- outcomes
 
 
 async def test_an_order_ends_with_what_its_effect_returns(autojump_clock: MockClock) -> None:
@@ -302,7 +302,7 @@ async def test_an_order_that_no_edge_carries_out_fails(autojump_clock: MockClock
         assert it.facts() == [OrderEnded(key="a", result="failed", reason="no edge carries out Arm")]
 
 
-# --- cancelling --------------------------------------------------------------------------------
+# --- cancelling
 
 
 @pytest.mark.parametrize(("timed_out", "result"), [(False, "cancelled"), (True, "timed-out")])
@@ -373,7 +373,7 @@ async def _fails_when_cancelled() -> None:
         raise ValueError("a bug in the clean-up")
 
 
-# --- detaching ---------------------------------------------------------------------------------
+# --- detaching
 
 
 async def test_the_daemons_end_gives_no_outcome(autojump_clock: MockClock) -> None:
@@ -386,7 +386,7 @@ async def test_the_daemons_end_gives_no_outcome(autojump_clock: MockClock) -> No
     assert it.outcomes() == []
 
 
-# --- after a restart ---------------------------------------------------------------------------
+# --- after a restart
 
 
 async def test_an_effect_that_lives_is_followed_to_its_end(autojump_clock: MockClock) -> None:

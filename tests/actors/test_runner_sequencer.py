@@ -83,7 +83,7 @@ class Bed:
 LEAVES = {f.StopRequested: [Leave(reason="told to")]}
 
 
-# --- order -------------------------------------------------------------------------------------
+# --- order
 
 
 async def test_urgent_facts_then_ticks_then_the_rest(autojump_clock: MockClock) -> None:
@@ -160,7 +160,7 @@ async def test_whoever_asks_hears_that_it_comes_round(autojump_clock: MockClock)
     assert bed.admitted() == [ENDED] * 41
 
 
-# --- stamps ------------------------------------------------------------------------------------
+# --- stamps
 
 
 async def test_the_monotonic_stamp_never_goes_back(autojump_clock: MockClock) -> None:
@@ -196,7 +196,7 @@ async def test_a_slewed_clock_is_no_step(autojump_clock: MockClock) -> None:
     assert bed.admitted() == [ENDED] * 5
 
 
-# --- what follows ------------------------------------------------------------------------------
+# --- what follows
 
 
 async def test_orders_wait_for_the_end_of_their_step(autojump_clock: MockClock) -> None:
@@ -227,7 +227,7 @@ async def test_leaving_ends_the_run(autojump_clock: MockClock) -> None:
     assert bed.admitted() == [STOP]
 
 
-# --- the real system ---------------------------------------------------------------------------
+# --- the real system
 
 
 async def test_arming_is_tried_again_by_the_clock(autojump_clock: MockClock) -> None:
@@ -256,7 +256,7 @@ async def test_arming_is_tried_again_by_the_clock(autojump_clock: MockClock) -> 
     assert [round(at / NS_PER_SECOND) for at in asked] == [0, 1, 3, 7]
 
 
-# --- the inbox ----------------------------------------------------------------------------------
+# --- the inbox
 
 
 def ended(key: str) -> f.OrderEnded:

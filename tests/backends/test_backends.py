@@ -135,7 +135,7 @@ def test_the_collector_reads_our_json_file(
     assert_same(kept._replace(count=len(kept.spans)), shutdown)
 
 
-# --- the critical path in Jaeger's user interface: back from the root's end, by the span that ended last ---
+# --- the critical path in Jaeger's user interface: back from the root's end, by the span that ended last
 
 
 class Section(NamedTuple):

@@ -40,7 +40,7 @@ class Machine:
         self._nspawn = 0
         self._state: object = "not asked"
 
-    # --- life ----------------------------------------------------------------------------------
+    # --- life
 
     async def boot(self) -> None:
         """Boot, and wait as `wait_booted` does."""
@@ -112,7 +112,7 @@ class Machine:
         """Cut the power; the disk keeps its writes."""
         await self.inside.do("kill")
 
-    # --- work inside ---------------------------------------------------------------------------
+    # --- work inside
 
     @property
     def enter(self) -> list[str]:
@@ -152,7 +152,7 @@ class Machine:
         await until(succeeds, f"{' '.join(argv)} does not succeed")
         return said[0]
 
-    # --- files ---------------------------------------------------------------------------------
+    # --- files
 
     def place(self, path: str) -> Path:
         """The outside path of a machine's file: its live root, or its layer when off."""

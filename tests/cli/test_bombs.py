@@ -159,7 +159,7 @@ def test_a_shutdown_keeps_no_more_than_a_nodes(tmp_path: Path) -> None:
     assert "more than 256 of a pod: HookRecord" in told.err
 
 
-# --- stores whose answers fill the memory -------------------------------------------------------------------
+# --- stores whose answers fill the memory
 
 NAME = f"v1/cluster=c/node=n/journal={'0' * 32}/0000000001-{'0' * 8}-{'0' * 64}.ebj"
 LIST = f"""<ListBucketResult><Name>b</Name><KeyCount>1</KeyCount><IsTruncated>false</IsTruncated><Contents>

@@ -65,7 +65,7 @@ def test_what_a_shutdown_needs_is_measured(run: Run, plain: Path, tmp_path: Path
     assert "the budget " in run(*arguments, "--measure").out
 
 
-# --- running pods ------------------------------------------------------------------------------
+# --- running pods
 
 
 @pytest.fixture

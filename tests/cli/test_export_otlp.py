@@ -136,7 +136,7 @@ def test_a_wrong_request_is_one_line(
     assert SECRET not in err
 
 
-# --- the configuration -------------------------------------------------------------------------
+# --- the configuration
 
 
 def loaded(text: str) -> Loaded:

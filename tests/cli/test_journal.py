@@ -31,7 +31,7 @@ def damage(path: Path, how: str) -> None:
     path.write_bytes(broken[how])
 
 
-# --- ls ----------------------------------------------------------------------------------------
+# --- ls
 
 
 @pytest.mark.parametrize(("state", "code"), [("", 0), ("torn", 4), ("corrupt", 5)])
@@ -61,7 +61,7 @@ def test_ls_json_has_the_promised_shape(run: Run, journal: Path) -> None:
     assert episode["pods"] == dict.fromkeys(fates, 0) | {"graceful": 3}
 
 
-# --- show --------------------------------------------------------------------------------------
+# --- show
 
 
 def test_show_json_is_one_object_a_line_in_order(run: Run, journal: Path) -> None:
@@ -143,7 +143,7 @@ def test_following_ends_a_shutdown_with_its_verdict(run: Run, monkeypatch: pytes
     assert ran.err.startswith("ebbtide: shop/stuck-0: the first process ignores the stop signal. The reboot")
 
 
-# --- check -------------------------------------------------------------------------------------
+# --- check
 
 
 @pytest.mark.parametrize("how, code", [("torn", 4), ("corrupt", 5)])

@@ -72,7 +72,7 @@ def test_what_diverges_is_not_redacted(run: Run, spoiled: Path) -> None:
     assert run("replay", "verify", "--journal", file).code == 3
 
 
-# --- of a damaged journal ----------------------------------------------------------------------
+# --- of a damaged journal
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "shutdown-v1"
 

@@ -91,7 +91,7 @@ def test_a_journal_is_only_read(run: Run, journal: Path, tmp_path: Path, path: t
         assert run(*path, *words, "--journal", packed).code == 0
 
 
-# --- in the API server, before any request -------------------------------------------------------
+# --- in the API server, before any request
 
 
 @pytest.fixture

@@ -247,7 +247,7 @@ async def test_a_name_in_two_namespaces_is_nobodys() -> None:
     assert heard == [HurryRequested(pod=name, asked_by=0) for name in ("blog/web", "db")]
 
 
-# --- on a Kubernetes node ----------------------------------------------------------------------
+# --- on a Kubernetes node
 
 
 def test_a_shutdown_on_a_node(run: Run, daemon: Daemon, tmp_path: Path) -> None:

@@ -211,7 +211,7 @@ def test_a_wrong_document_is_named_with_its_line_and_its_cure(text: str, message
     assert error(text) == message
 
 
-# --- the kubelet's file, as the kubelet reads it ---------------------------------------------------
+# --- the kubelet's file, as the kubelet reads it
 
 
 def codes(found: Loaded) -> list[str]:
@@ -394,7 +394,7 @@ def test_files_are_read_from_disk(tmp_path: Path) -> None:
         load(["a\0b"])
 
 
-# --- the section of a Kubernetes node ----------------------------------------------------------
+# --- the section of a Kubernetes node
 
 EVERYTHING = """\
 node:

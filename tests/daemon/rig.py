@@ -97,7 +97,7 @@ class Rig:
             made.mkdir()
         self.configure({0: 3})
 
-    # --- what the daemon is given ----------------------------------------------------------------
+    # --- what the daemon is given
 
     def configure(self, periods: dict[int, int], **fields: Any) -> None:
         """Waves by priority, in seconds; other fields by the configuration's own names."""
@@ -113,7 +113,7 @@ class Rig:
         written.write_text(manifest(name, program, words, priority, grace, hook))
         written.rename(self.pods / f"{name}.yaml")
 
-    # --- its life --------------------------------------------------------------------------------
+    # --- its life
 
     @property
     def enter(self) -> list[str]:
@@ -241,7 +241,7 @@ class Rig:
         self.store.close()
         return code
 
-    # --- what is to be seen ------------------------------------------------------------------------
+    # --- what is to be seen
 
     async def counted(self, event: type[E], count: int) -> None:
         """Wait until the journal has so many of these. Raises AssertionError on fewer or more."""

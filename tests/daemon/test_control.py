@@ -81,7 +81,7 @@ async def test_clients_without_number_cost_eight_descriptors(tmp_path: Path) -> 
         assert json.loads(await said_back(path, b'{"verb": "echo"}'))["ok"]
 
 
-# --- what a daemon takes for itself at a start -------------------------------------------------
+# --- what a daemon takes for itself at a start
 
 
 async def _status(request: Request, uid: int) -> object:

@@ -63,7 +63,7 @@ def test_a_journal_that_does_not_read_costs_nothing(listener: socket.socket, tmp
     journal.close()
 
 
-# --- the lines ---------------------------------------------------------------------------------
+# --- the lines
 
 NASTY = "bad\x1b]0;owned\x07\nshutdown closed: complete\r\x9b31m\u2028\u202e"
 SHOWN = "bad\\x1b]0;owned\\x07\\nshutdown closed: complete\\r\\x9b31m\\u2028\\u202e"

@@ -32,7 +32,7 @@ def recorder() -> ModuleType:
     return importlib.import_module("record_demo")
 
 
-# --- frames ------------------------------------------------------------------------------------
+# --- frames
 
 
 def pod(name: str, wave: int, outcome: PodOutcome | None = None, reason: str = "", **more: Any) -> PodRecord:
@@ -92,7 +92,7 @@ def test_time_does_not_run_below_zero() -> None:
     assert "6 s of 6 s" in text
 
 
-# --- a real run --------------------------------------------------------------------------------
+# --- a real run
 
 
 @pytest.mark.proof
@@ -125,7 +125,7 @@ def test_the_readmes_picture_is_a_recording() -> None:
     assert "kube-system/logs-0" in text
 
 
-# --- where a reader is sent next ---------------------------------------------------------------
+# --- where a reader is sent next
 
 
 def test_each_of_them_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -134,7 +134,7 @@ def at(values: Object, path: str) -> Any:
     return found
 
 
-# --- without Helm ------------------------------------------------------------------------------
+# --- without Helm
 
 
 def test_every_value_has_a_type_a_sentence_and_a_default() -> None:
@@ -174,7 +174,7 @@ def test_it_is_released_with_the_project() -> None:
     assert (said["version"], said["appVersion"]) == (__version__, __version__)
 
 
-# --- rendered by Helm --------------------------------------------------------------------------
+# --- rendered by Helm
 
 
 @pytest.fixture(autouse=True)
@@ -350,7 +350,7 @@ def test_what_prometheus_operator_is_told_depends_on_the_cluster() -> None:
     ]
 
 
-# --- on a real API server ----------------------------------------------------------------------
+# --- on a real API server
 
 
 @pytest.fixture

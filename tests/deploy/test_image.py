@@ -73,7 +73,7 @@ def test_the_locks_have_what_is_needed() -> None:
         assert {re.split(r"[^\w.-]", each)[0] for each in needed} <= set(locked)
 
 
-# --- the bill of materials lists the lock's packages and their dependents -------------------------
+# --- the bill of materials lists the lock's packages and their dependents
 
 
 LOCKS = {"requirements.lock": (), "requirements-node.lock": ("node", "ship")}

@@ -102,7 +102,7 @@ def test_prometheus_understands_the_dashboard(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-# --- under Prometheus's own linter (Debian's prometheus has promtool) --------------------------
+# --- under Prometheus's own linter (Debian's prometheus has promtool)
 
 DEPLOY = ROOT / "deploy" / "prometheus"
 
@@ -137,7 +137,7 @@ def test_each_alert_fires_when_it_should_and_only_then() -> None:
     assert "SUCCESS" in promtool("test", "rules", "ebbtide.rules.test.yaml")
 
 
-# --- the worst simulated nights ----------------------------------------------------------------
+# --- the worst simulated nights
 
 
 class Night(NamedTuple):

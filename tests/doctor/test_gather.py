@@ -24,7 +24,7 @@ from ebbtide.events.base import NS_PER_SECOND
 from tests.actors.edges.kubernetes.write_fake import Scripted
 from tests.node.client import Object
 
-# --- the kubelet -------------------------------------------------------------------------------
+# --- the kubelet
 
 
 @pytest.mark.parametrize("words, value", [
@@ -67,7 +67,7 @@ def test_the_kubelet_of_this_node(monkeypatch: pytest.MonkeyPatch) -> None:
     assert node_looks.kubelet_process("node-1").pid == 0
 
 
-# --- hooks ---------------------------------------------------------------------------------------
+# --- hooks
 
 
 def test_what_the_hooks_of_a_container_would_ask() -> None:
@@ -87,7 +87,7 @@ def test_what_the_hooks_of_a_container_would_ask() -> None:
     assert next(targets_of_containers(pod)).host == node_address()
 
 
-# --- pods --------------------------------------------------------------------------------------
+# --- pods
 
 
 def test_a_list_of_pods() -> None:
@@ -120,7 +120,7 @@ def test_what_a_machine_looks_like(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert detect_mode(NodeSection(), tmp_path) == "auto"
 
 
-# --- the API server -------------------------------------------------------------------------------
+# --- the API server
 
 
 OURS = {"key": "ebbtide.dev/shutting-down", "effect": "NoSchedule"}

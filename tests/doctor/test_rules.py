@@ -158,7 +158,7 @@ def test_the_gravest_comes_first() -> None:
     assert [finding.level for finding in examine(snapshot)] == ["critical", "warning", "warning"]
 
 
-# --- a Kubernetes node: kubelet, runtime, API server and time ---------------------------------
+# --- a Kubernetes node: kubelet, runtime, API server and time
 
 
 def in_mode(mode: str, **changes: object) -> Snapshot:
@@ -255,7 +255,7 @@ def test_what_run_would_refuse() -> None:
     assert (finding.message, finding.cure) == ("mode api needs the API server", "name a kubeconfig")
 
 
-# --- identity and rights -----------------------------------------------------------------------
+# --- identity and rights
 
 #: Every right in every mode.
 CASES = [(need, mode) for need in NEEDED_RIGHTS for mode in ("api", "auto", "cri", "observe")]
@@ -288,7 +288,7 @@ def test_text_of_the_server_cannot_move_the_cursor() -> None:
     assert not any("\x1b" in each for each in text)
 
 
-# --- single pods -------------------------------------------------------------------------------
+# --- single pods
 
 
 def test_a_priority_that_nobody_told_has_another_cure_on_a_node() -> None:

@@ -219,7 +219,7 @@ def test_file_names_sort_and_say_whose_they_are() -> None:
     assert parse_segment_file_name("lock") is None
 
 
-# --- every list of every event ---------------------------------------------------------------------
+# --- every list of every event
 
 
 def lists_of(kind: Any) -> Iterator[Any]:

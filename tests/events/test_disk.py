@@ -414,7 +414,7 @@ async def test_a_location_that_hangs_in_all_its_threads_is_given_up(tmp_path: Pa
         let_go.set()
 
 
-# --- filesystems of our own ----------------------------------------------------------------------
+# --- filesystems of our own
 
 
 @pytest.fixture
@@ -481,7 +481,7 @@ def test_two_that_replace_one_file_at_once(tmp_path: Path, monkeypatch: pytest.M
     assert [each.name for each in tmp_path.iterdir()] == ["f"]
 
 
-# --- retention ----------------------------------------------------------------------------------
+# --- retention
 
 
 NOW_NS = 1_000_000

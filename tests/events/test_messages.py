@@ -28,7 +28,7 @@ KEY_WORDS = re.compile(
 )
 
 
-# --- the columns -------------------------------------------------------------------------------
+# --- the columns
 
 
 def test_every_event_has_a_text_of_its_own() -> None:
@@ -64,7 +64,7 @@ def test_a_form_in_the_log_knows_its_places() -> None:
             assert "TEXT" in kind.log.format(text="TEXT", since="+1.000 s", pod="shop/web-0"), kind.__name__
 
 
-# --- the texts ---------------------------------------------------------------------------------
+# --- the texts
 
 
 def test_names_are_learned_before_they_are_used() -> None:

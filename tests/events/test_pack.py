@@ -120,7 +120,7 @@ def test_what_a_process_left_behind_is_not_in_a_part() -> None:
     assert History([around_records(original, 12, 40)]).read().state == "intact"
 
 
-# --- from a stranger ---------------------------------------------------------------------------
+# --- from a stranger
 
 MIB = 1024 * 1024
 NAME = next(iter(FILES))

@@ -34,7 +34,7 @@ def test_a_writer_goes_on_in_place_exactly_where_nothing_durable_is_lost() -> No
     assert [recovery.EXIT_CODES[state] for state in recovery.SEVERITY] == [0, 4, 5, 6]
 
 
-# --- journals laid out by hand ------------------------------------------------------------------
+# --- journals laid out by hand
 
 
 class Layout(Journal):
@@ -293,7 +293,7 @@ def test_what_a_reason_names_stays_here() -> None:
     assert recovery.findings_from_documents([document]) == (finding._replace(reason="in the original"),)
 
 
-# --- properties ----------------------------------------------------------------------------------
+# --- properties
 
 
 def _small() -> Layout:

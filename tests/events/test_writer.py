@@ -269,7 +269,7 @@ async def test_an_event_that_no_frame_holds_is_told_of_in_its_place(autojump_clo
     assert told.failed == [("main", failed.error)]
 
 
-# --- the last resort: one line a transition, wherever it may survive -----------------------------
+# --- the last resort: one line a transition, wherever it may survive
 
 
 def test_a_transition_is_one_line_of_plain_fields() -> None:
@@ -308,7 +308,7 @@ def test_without_them_standard_error_is_left(
     assert capsys.readouterr().err == "ebbtide: 1 WaveEnded\n"
 
 
-# --- where a write costs a request ----------------------------------------------------------------
+# --- where a write costs a request
 
 
 async def test_what_nobody_waits_for_gathers(autojump_clock: MockClock) -> None:

@@ -185,7 +185,7 @@ def test_a_store_that_stops_answering_is_no_short_journal(
     assert "503 slow down" in told["error"]
 
 
-# --- stores, and what lies in them ---------------------------------------------------------------
+# --- stores, and what lies in them
 
 
 def test_a_reader_without_a_client_says_nothing_of_journals(

@@ -123,7 +123,7 @@ def test_a_commit_never_replaces_another(
     assert ordered(there(place), ("row", "location", "fingerprint")) == expected(folder)
 
 
-# --- who may -----------------------------------------------------------------------------------
+# --- who may
 
 
 def may_put(s3: Gateway, where: str) -> None:

@@ -32,7 +32,7 @@ def empty(**fields: Any) -> fleet_risk.FleetWhatIf:
     return fleet_risk.FleetWhatIf(changed=["the configuration new.yaml"], periods=[], **fields)
 
 
-# --- what it says ------------------------------------------------------------------------------
+# --- what it says
 
 
 def test_the_page_says_what_the_document_says(
@@ -138,7 +138,7 @@ def test_a_large_fleet_is_a_page_that_opens() -> None:
     assert f"tr:nth-child(n+{fleet_risk.PRINTED_MAX + 1}) {{ display: none; }}" in resource("risk.css")
 
 
-# --- node pools --------------------------------------------------------------------------------
+# --- node pools
 
 
 def test_by_pool(run: Run, nodes: Nodes, short: Path, tmp_path: Path) -> None:

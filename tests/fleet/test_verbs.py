@@ -34,7 +34,7 @@ def document(ran: Ran) -> Any:
     return json.loads(ran.out)
 
 
-# --- verify ------------------------------------------------------------------------------------
+# --- verify
 
 
 def test_verify_counts_what_there_is(run: Run, nodes: Nodes) -> None:
@@ -83,7 +83,7 @@ def test_verify_finds_another_decision(
     assert named["why"]
 
 
-# --- what-if -----------------------------------------------------------------------------------
+# --- what-if
 
 
 def expected(nodes: Nodes, config: Path) -> tuple[Counter[str], list[str]]:
@@ -166,7 +166,7 @@ def test_no_gate_holds_where_nothing_was_asked(
     assert "TypeError: a mistake" in ran.out
 
 
-# --- advise ------------------------------------------------------------------------------------
+# --- advise
 
 
 def of_the_fleet(run: Run, url: Path, *more: str) -> dict[str, Any]:
@@ -236,7 +236,7 @@ def test_a_pool_without_evidence_is_said(run: Run, nodes: Nodes, tmp_path: Path)
     assert (ran.code, ran.out) == (NOT_SO, "")
 
 
-# --- tables ------------------------------------------------------------------------------------
+# --- tables
 
 
 def test_tables_are_those_of_export_parquet(run: Run, nodes: Nodes, tmp_path: Path) -> None:
@@ -269,7 +269,7 @@ def test_tables_are_those_of_export_parquet(run: Run, nodes: Nodes, tmp_path: Pa
     )
 
 
-# --- redacted ----------------------------------------------------------------------------------
+# --- redacted
 
 
 @pytest.fixture
@@ -308,7 +308,7 @@ def test_tables_of_redacted_segments(run: Run, mixed: Path) -> None:
     assert (before["left_out"], [bool(row["left_out"]) for row in journals].count(True)) == ("", 1)
 
 
-# --- on all processors -------------------------------------------------------------------------
+# --- on all processors
 
 
 def test_any_number_of_processes_says_the_same(
@@ -340,7 +340,7 @@ def test_any_number_of_processes_says_the_same(
     assert {verb: said(verb) for verb in words} == alone
 
 
-# --- refused -----------------------------------------------------------------------------------
+# --- refused
 
 
 @pytest.mark.parametrize(
@@ -410,7 +410,7 @@ def test_spark_that_is_not_installed_is_named(
     assert "[spark]'" in ran.err
 
 
-# --- docs/fleet.md: from zero to the first answer in two commands ---------------------------------
+# --- docs/fleet.md: from zero to the first answer in two commands
 
 
 def test_the_first_answer_takes_two_commands(

@@ -38,7 +38,7 @@ from tests.corpus_files import corpus
 T = TypeVar("T")
 
 
-# --- documents of people -----------------------------------------------------------------------
+# --- documents of people
 
 
 def config(data: bytes) -> None:
@@ -76,7 +76,7 @@ def kubeconfigs() -> Iterator[bytes]:
     )
 
 
-# --- pods, as the API server and the runtime have them ------------------------------------------
+# --- pods, as the API server and the runtime have them
 
 
 class _Server:
@@ -147,7 +147,7 @@ def annotation_texts() -> Iterator[bytes]:
     yield b"30"
 
 
-# --- what answers to us --------------------------------------------------------------------------
+# --- what answers to us
 
 
 def hook_answer(data: bytes) -> None:

@@ -65,7 +65,7 @@ def shut_down(pods: Iterable[Pod]) -> None:
         step(f.Tick())
 
 
-# --- the runtime --------------------------------------------------------------------------------
+# --- the runtime
 
 
 class _Loop:
@@ -204,7 +204,7 @@ def cri_answers() -> Iterator[bytes]:
     yield joined(each.SerializeToString() for each in (*look, *nothing, gone, gone))
 
 
-# --- the API server -----------------------------------------------------------------------------
+# --- the API server
 
 
 def api_objects(data: bytes) -> None:

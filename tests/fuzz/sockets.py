@@ -42,7 +42,7 @@ QUESTIONS: tuple[Callable[[Bus], Awaitable[object]], ...] = (
 )
 
 
-# --- the bus -----------------------------------------------------------------------------------
+# --- the bus
 
 
 def bus(data: bytes) -> None:
@@ -114,7 +114,7 @@ def _sent(message: Message, sender: str = LOGIND) -> bytes:
     return data
 
 
-# --- clients -----------------------------------------------------------------------------------
+# --- clients
 
 
 def control_request(data: bytes) -> None:

@@ -76,7 +76,7 @@ class Target(NamedTuple):
         return True
 
 
-# --- a segment ---------------------------------------------------------------------------------
+# --- a segment
 
 NAME = segment.segment_file_name(1, JOURNAL_ID)
 
@@ -243,7 +243,7 @@ def _frame_ends(data: bytes) -> Iterator[int]:
         yield pos
 
 
-# --- a packed journal --------------------------------------------------------------------------
+# --- a packed journal
 
 
 def _pack(data: bytes) -> None:
@@ -287,7 +287,7 @@ def _manifests() -> Iterator[bytes]:
             yield archive.read(MANIFEST)
 
 
-# --- the table ---------------------------------------------------------------------------------
+# --- the table
 
 TARGETS: dict[str, Target] = {
     # Any file has a history and a verdict, without an error.

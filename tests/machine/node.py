@@ -37,7 +37,7 @@ class Node:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
 
-    # --- putting it in ---------------------------------------------------------------------------
+    # --- putting it in
 
     def install(self, drop_in: str = "", lock: str = "requirements.lock") -> None:
         """``docs/operations.md`` from outside: environment, command, unit.
@@ -78,7 +78,7 @@ class Node:
         written = manifest(name, program, words, priority, grace_seconds, hook)
         self.machine.write(f"/etc/ebbtide/pods/{name}.yaml", written)
 
-    # --- what is to be seen ----------------------------------------------------------------------
+    # --- what is to be seen
 
     async def armed(self, *pods: str) -> None:
         """Wait for the status line and these pods."""

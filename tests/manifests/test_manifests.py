@@ -352,7 +352,7 @@ def test_many_pods_cannot_grow_without_bound_together(monkeypatch: pytest.Monkey
         parse_manifests("f", yaml.safe_dump_all(listed).encode())
 
 
-# --- where manifests come from -----------------------------------------------------------------
+# --- where manifests come from
 
 
 #: The message for other kinds.
@@ -466,7 +466,7 @@ def test_local_pods_can_all_be_run(tmp_path: Path) -> None:
         load_local_pods(file)
 
 
-# --- what lies in Git and in a cluster -----------------------------------------------------------
+# --- what lies in Git and in a cluster
 
 
 def workload(kind: str, name: str = "web", version: str = "apps/v1", **spec: Any) -> dict[str, Any]:

@@ -116,7 +116,7 @@ def _in_node(bed: Bed, *argv: str) -> None:
         raise OSError(f"{' '.join(argv)}: {done.stderr.strip()}")
 
 
-# --- processes --------------------------------------------------------------------------------------
+# --- processes
 
 
 async def pids_of(target: Target, part: str) -> list[int]:
@@ -242,7 +242,7 @@ async def bus_killed(target: Target) -> AsyncIterator[None]:
     yield
 
 
-# --- the network to the API server, for all of the node ---------------------------------------------
+# --- the network to the API server, for all of the node
 
 
 def network(*what: str, seconds: float = 0) -> Fault:
@@ -277,7 +277,7 @@ def network(*what: str, seconds: float = 0) -> Fault:
     return fault
 
 
-# --- the disk of the journal ------------------------------------------------------------------------
+# --- the disk of the journal
 
 
 def frozen(seconds: float = 0, thawed_seconds: float = 0) -> Fault:

@@ -133,7 +133,7 @@ def _fits(pattern: Sequence[str], names: Sequence[str]) -> bool:
     return all(wanted in ("*", got) for wanted, got in zip(pattern, names, strict=True))
 
 
-# --- the pods ---------------------------------------------------------------------------------------
+# --- the pods
 
 
 class Planned(NamedTuple):
@@ -196,7 +196,7 @@ def manifests(witness: Witness) -> list[Object]:
     ]
 
 
-# --- what was seen ----------------------------------------------------------------------------------
+# --- what was seen
 
 NOTES = ("began", "hook", "signal", "ended")
 Notes = dict[str, dict[str, list[int]]]
@@ -516,7 +516,7 @@ def _empty(cell: Cell, seconds: float) -> Row:
     return {"cell": cell.name, **cell._asdict(), "broken": [], "seconds": round(seconds, 1)}
 
 
-# --- one cell ---------------------------------------------------------------------------------------
+# --- one cell
 
 #: Preparations end this long before the request.
 BEFORE_SECONDS = 2.0
@@ -808,7 +808,7 @@ def new_boot(bed: Bed) -> None:
     file.write_text(f"{uuid.uuid4()}\n")
 
 
-# --- the command ------------------------------------------------------------------------------------
+# --- the command
 
 RESULTS = "matrix.jsonl"
 TRIES = 2

@@ -115,7 +115,7 @@ def test_a_stepped_clock_makes_a_shutdown_no_longer() -> None:
     assert meters.last.end_wall_ns == last.wall_ns
 
 
-# --- of a Kubernetes node ----------------------------------------------------------------------
+# --- of a Kubernetes node
 
 SOON = ReadContext(now_wall_ns=NS_PER_SECOND)
 

@@ -72,7 +72,7 @@ def only(spans: list[Span], name: str) -> Span:
     return span
 
 
-# --- a new process, a new boot -----------------------------------------------------------------
+# --- a new process, a new boot
 
 
 @pytest.mark.parametrize("in_a_wave", [True, False])
@@ -105,7 +105,7 @@ def test_only_another_boot_cuts_a_shutdown_short(in_a_wave: bool) -> None:
     assert [(link.trace_id, link.span_id) for link in boot.links] == [(root.trace_id, root.span_id)]
 
 
-# --- containers --------------------------------------------------------------------------------
+# --- containers
 
 STOP = d.SendSignal(key="HookActor/stop:main/uid-web-0/0", uid=WEB.uid, container="main", signal="SIGTERM")
 KILL = d.KillContainer(key="HookActor/kill:main/uid-web-0/0", uid=WEB.uid, container="main")
@@ -147,7 +147,7 @@ def test_sigkill_is_an_error_where_it_was_what_ended_it(how: dict[str, object], 
     assert "secret" not in repr(spans)
 
 
-# --- the projection itself ---------------------------------------------------------------------
+# --- the projection itself
 
 
 def test_a_shutdown_records_the_projection_in_force() -> None:
@@ -248,7 +248,7 @@ def test_the_resource_is_the_journals() -> None:
     assert found["host.name"] == found["k8s.node.name"] != "another"
 
 
-# --- any journal, in any order, gives whole traces or is skipped -----------------------------------
+# --- any journal, in any order, gives whole traces or is skipped
 
 # Failing actors, fallbacks and later versions create stories that no simulation does.
 
@@ -362,7 +362,7 @@ def test_what_comes_later_changes_no_span(story: list[tuple[int, Told]], told: i
     assert everything[: len(some)] == some
 
 
-# --- outages, in scripts and worlds ----------------------------------------------------------------
+# --- outages, in scripts and worlds
 
 
 def hold(files: Files) -> None:
@@ -426,7 +426,7 @@ def test_the_resource_is_what_the_controllers_environment_said_when_it_began() -
     assert (resource.scope, resource.version) == ("ebbtide.outage", 1)
 
 
-# --- the pages of the documentation ----------------------------------------------------------------
+# --- the pages of the documentation
 
 ROOT = Path(__file__).parents[2]
 #: Roles of a shutdown's orders.

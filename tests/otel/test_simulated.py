@@ -138,7 +138,7 @@ def test_the_laws_hold_of_every_run(part: int, sample: Sample) -> None:
         _laws_of_lines(seed)
 
 
-# --- the fields of a log line ----------------------------------------------------------------------
+# --- the fields of a log line
 
 
 def test_the_last_shutdowns_are_known_and_no_more() -> None:

@@ -243,7 +243,7 @@ def test_plain_http_is_for_the_loopback() -> None:
     assert found.pools[0].redfish.address_of("n") == "http://127.0.0.1:8000"
 
 
-# --- the proof sources of a node, by its pool and its current state -------------------------------
+# --- the proof sources of a node, by its pool and its current state
 
 
 POOLS = HEAD + (

@@ -458,7 +458,7 @@ async def test_one_lost_answer_is_no_alarm(autojump_clock: MockClock) -> None:
         assert led.metrics.counts["ebbtide_outage_writes_failed_total", "journal"] == 0
 
 
-# --- the assembled controller on a server in virtual time: the total request rate -----------------
+# --- the assembled controller on a server in virtual time: the total request rate
 
 
 CONFIGURATION = """

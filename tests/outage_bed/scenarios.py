@@ -252,7 +252,7 @@ async def kinds(stage: Stage, actor: Actor) -> None:
     await actor.closes(stage, "recovered")
 
 
-# --- proofs -----------------------------------------------------------------------------------------
+# --- proofs
 
 
 async def false_proof(stage: Stage, actor: Controller) -> None:
@@ -333,7 +333,7 @@ def is_quarantined(node: Object) -> bool:
     return any(each["key"] == "ebbtide.dev/quarantine" for each in node["spec"].get("taints") or [])
 
 
-# --- a graceful begin -------------------------------------------------------------------------------
+# --- a graceful begin
 
 
 async def graceful_first(stage: Stage, actor: Controller) -> None:
@@ -401,7 +401,7 @@ async def going_down(stage: Stage, actor: Controller) -> Daemon:
     return daemon
 
 
-# --- the controller's own troubles ------------------------------------------------------------------
+# --- the controller's own troubles
 
 
 async def api_away(stage: Stage, actor: Actor) -> None:
@@ -432,7 +432,7 @@ async def leader_killed(stage: Stage, actor: Controller) -> None:
     await recovers(stage, actor)
 
 
-# --- people, and other controllers --------------------------------------------------------------------
+# --- people, and other controllers
 
 
 async def held(stage: Stage, actor: Actor) -> None:

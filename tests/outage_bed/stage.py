@@ -70,7 +70,7 @@ class Stage:
         self._seen: dict[str, str] = {}
         self._is_down = False
 
-    # --- what is done ---
+    # --- what is done
 
     async def run(self, *made: tuple[str, Object]) -> None:
         """Create objects by path; returns when all pods are Ready on the node to lose.
@@ -204,7 +204,7 @@ class Stage:
             seconds,
         )
 
-    # --- what is seen ---
+    # --- what is seen
 
     def say(self, *words: object) -> None:
         self.told.append(f"{time.monotonic() - self.zero:8.1f}  {' '.join(map(str, words))}")

@@ -152,7 +152,7 @@ class CrossedWorld(World):
             self.pieces.lead(0, self.store.records)
         return self
 
-    # --- the journal's objects --------------------------------------------------------------------
+    # --- the journal's objects
 
     def _forge(self) -> None:
         assert self.pieces is not None
@@ -167,7 +167,7 @@ class CrossedWorld(World):
         if self.pieces is not None:
             self.pieces.unwritten += numbers_of(records)
 
-    # --- who names which machine ------------------------------------------------------------------
+    # --- who names which machine
 
     def _lie(self) -> None:
         """Its kubelet's credentials work while the machine runs, also when it is silent."""
@@ -233,7 +233,7 @@ class CrossedWorld(World):
         self.truth["declared", begun * MS] = self.memory_is_gone
         return said
 
-    # --- the cloud --------------------------------------------------------------------------------
+    # --- the cloud
 
     @property
     def memory_is_gone(self) -> bool:
@@ -338,7 +338,7 @@ class CrossedWorld(World):
             said.append(self.taint_says(begun))
         return said
 
-    # --- hands ------------------------------------------------------------------------------------
+    # --- hands
 
     def _hand(self) -> None:
         if self.taint == "ours" and self.there:

@@ -54,7 +54,7 @@ class FollowedWorld(CrossedWorld):
         journal = written(self.store.records, Draws(self.seed).fork("ids"), "0")
         return next(reversed([*outage_records(History([MemorySource(journal.files())]))]), None)
 
-    # --- misfortunes ------------------------------------------------------------------------------
+    # --- misfortunes
 
     def _misfortune(self) -> None:
         if not self.calm:
@@ -101,7 +101,7 @@ class FollowedWorld(CrossedWorld):
         self._tell(o.AttachmentGone(name="va"))
         self.after(9_000, self._moved)
 
-    # --- the person -------------------------------------------------------------------------------
+    # --- the person
 
     def _follow(self) -> None:
         if self.loop.system.episode and (newest := self.newest()) is not None and newest.outcome == OPEN:

@@ -60,7 +60,7 @@ class Load:
     def _ask(self, requests: int = 1) -> None:
         self.requests[self._now // MINUTE_MS] += requests
 
-    # --- the journal ----------------------------------------------------------------------------
+    # --- the journal
 
     def _append(self, *, confirmed: bool) -> None:
         at = max(self._now + (0 if confirmed else GATHER_MS), self._busy_until)
@@ -85,7 +85,7 @@ class Load:
             self._look_at = -1
             self._ask()
 
-    # --- the orders -----------------------------------------------------------------------------
+    # --- the orders
 
     def answer(self, records: Sequence[Record]) -> None:
         orders = [record.event for record in records if isinstance(record.event, Order)]

@@ -322,7 +322,7 @@ def test_what_is_pasted_is_a_configuration(tmp_path: Path) -> None:
     assert f"InhibitDelayMaxSec={advice.inhibit_delay_max_seconds}" in file.read_text()
 
 
-# --- evidence that adds up ---------------------------------------------------------------------
+# --- evidence that adds up
 
 
 def test_evidence_adds_up_in_any_order() -> None:
@@ -353,7 +353,7 @@ def test_evidence_adds_up_in_any_order() -> None:
         assert conclude(evidence, BARE) == whole
 
 
-# --- Kaplan-Meier in integers: equal to fractions, in linear time ----------------------------------
+# --- Kaplan-Meier in integers: equal to fractions, in linear time
 
 #: Weeks in remission under 6-mercaptopurine (Freireich and others, 1963); True: relapsed, False: censored.
 FREIREICH = (

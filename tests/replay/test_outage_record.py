@@ -167,7 +167,7 @@ def test_how_the_boot_ended_that_it_was_about() -> None:
     assert "b" * 32 in page.said()
 
 
-# --- the page ----------------------------------------------------------------------------------
+# --- the page
 
 
 def page_of(record: OutageRecord, book: Book | None = None) -> str:
@@ -196,7 +196,7 @@ def test_the_page_says_the_cause_first(story: OutageRecord) -> None:
     assert "putting node-1 out of service" in text
 
 
-# --- the verbs ---------------------------------------------------------------------------------
+# --- the verbs
 
 
 def test_the_verbs_that_tell(run: Run, tmp_path: Path) -> None:

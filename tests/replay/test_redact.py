@@ -84,7 +84,7 @@ def check(original: History, own_words: Iterable[str] = OWN_WORDS) -> Pseudonyms
     return names
 
 
-# --- the promises on any journal ---------------------------------------------------------------
+# --- the promises on any journal
 
 
 def test_the_golden_story() -> None:
@@ -98,7 +98,7 @@ def test_simulated_shutdowns(sample: Sample) -> None:
         check(History([run.machine.journal.source()]))
 
 
-# --- who decides about a field -----------------------------------------------------------------
+# --- who decides about a field
 
 
 def structs(kind: Any, seen: dict[type, None]) -> None:
@@ -192,7 +192,7 @@ def test_no_canary_comes_out_of_a_redacted_pack(tmp_path: Path, logic: str) -> N
     ]
 
 
-# --- what becomes of names ---------------------------------------------------------------------
+# --- what becomes of names
 
 
 def told(*values: msgspec.Struct) -> list[Any]:
@@ -228,7 +228,7 @@ def test_a_uid_of_digits_is_no_waves_number() -> None:
     assert f"/{inventory.pods[0].uid}/" in ended.key
 
 
-# --- where it comes from -----------------------------------------------------------------------
+# --- where it comes from
 
 
 def test_the_first_record_names_the_original() -> None:

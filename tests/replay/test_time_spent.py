@@ -106,7 +106,7 @@ def test_of_several_that_had_not_ended_none_held_it(tmp_path: Path) -> None:
     assert several.text == "3 pods had not ended: shop/web-0, shop/web-1, shop/stuck-0"
 
 
-# --- blame ---------------------------------------------------------------------------------------
+# --- blame
 
 
 def container(

@@ -54,7 +54,7 @@ def replayed(raws: list[RawRecord]) -> Divergence | None:
     return replayer.feed(raws) or replayer.finish()
 
 
-# --- the golden journal ------------------------------------------------------------------------
+# --- the golden journal
 
 
 def test_the_golden_journal_replays_to_the_same_bytes() -> None:
@@ -107,7 +107,7 @@ def test_a_checkpoint_may_lack_an_actor_that_knows_nothing() -> None:
     assert verdicts[KUBELET.name, ""]
 
 
-# --- the envelope ------------------------------------------------------------------------------
+# --- the envelope
 
 
 HOUR_NS = 3600 * NS_PER_SECOND
@@ -154,7 +154,7 @@ def test_a_release_an_hour_later_is_no_identical_journal() -> None:
     assert [reason.name for reason in told.reasons] == ["edited"]
 
 
-# --- what cannot be executed -------------------------------------------------------------------
+# --- what cannot be executed
 
 
 class FromTheFuture(Fact):
@@ -223,7 +223,7 @@ def test_a_longer_journal_needs_no_more_memory(tmp_path: Path) -> None:
     assert peak_mib(tmp_path, 40) - short < GROWTH_MIB_MAX
 
 
-# --- the report --------------------------------------------------------------------------------
+# --- the report
 
 
 def explained(found: History, version: str = VERSION) -> Explanation:

@@ -109,7 +109,7 @@ class Bench:
         #: An edge's facts before an order's outcome; the records are its step's.
         self.finds: Callable[[Order, list[Record]], Event | None] = lambda order, records: None
 
-    # --- facts --------------------------------------------------------------------------------
+    # --- facts
 
     def feed(self, fact: Event, *, hide_if_alone: bool = False) -> list[Record]:
         """Admit one fact, compare with the shadow, then answer automatic orders."""
@@ -156,7 +156,7 @@ class Bench:
                     self.feed(found)
                 self.feed(OrderEnded(key=order.key, result="done"), hide_if_alone=True)
 
-    # --- time ---------------------------------------------------------------------------------
+    # --- time
 
     def advance(self, until_ns: int) -> None:
         """Advance time; each deadline gets its `Tick` at its time."""
@@ -168,13 +168,13 @@ class Bench:
             self.feed(Tick())
         self.now_ns = until_ns
 
-    # --- orders -------------------------------------------------------------------------------
+    # --- orders
 
     def open_key(self, kind: type[Order]) -> str:
         """The newest open order of a kind, or empty."""
         return next((key for key, order in reversed(self.orders.items()) if type(order) is kind), "")
 
-    # --- failures -----------------------------------------------------------------------------
+    # --- failures
 
     def _note_failures(self, records: list[Record]) -> None:
         """Sabotage is over once it has hit."""

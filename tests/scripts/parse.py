@@ -99,7 +99,7 @@ def render(blocks: list[Block], outputs: list[list[str]]) -> str:
     return "\n\n".join(block.text(out) for block, out in zip(blocks, outputs, strict=True)) + "\n"
 
 
-# --- durations, pods and containers -------------------------------------------------------------
+# --- durations, pods and containers
 
 
 _UNITS = {"s": NS_PER_SECOND, "ms": 1_000_000}

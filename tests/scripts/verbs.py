@@ -77,7 +77,7 @@ def _kind(command: Command) -> ShutdownKind:
     return cast("ShutdownKind", command.words[0] if command.words else command.options.get("kind", "unknown"))
 
 
-# --- facts: what an edge or a person reports ----------------------------------------------------
+# --- facts: what an edge or a person reports
 
 
 def settings(command: Command) -> Settings:
@@ -212,7 +212,7 @@ FACTS: dict[str, Callable[[Command], Fact | Iterable[Fact]]] = {
 }
 
 
-# --- the daemon, the node and the clock --------------------------------------------------------
+# --- the daemon, the node and the clock
 
 
 def _start(bench: Bench, command: Command) -> Output:
@@ -276,7 +276,7 @@ def _after(bench: Bench, command: Command) -> Output:
     return None
 
 
-# --- orders, and looking -----------------------------------------------------------------------
+# --- orders, and looking
 
 
 def _inventory(bench: Bench, command: Command) -> Output:

@@ -96,7 +96,7 @@ def gateway(folder: Path, prefix: str) -> Any:
         server.wait()
 
 
-# --- stores that are no good -----------------------------------------------------------------------
+# --- stores that are no good
 
 
 class Request(NamedTuple):
@@ -173,7 +173,7 @@ async def _answer(store: FakeStore, stream: trio.SocketStream) -> None:
         await stream.send_all(answer)
 
 
-# --- one signed request that the shipping's client lacks: put a policy ----------------------------
+# --- one signed request that the shipping's client lacks: put a policy
 
 
 def signed_put(

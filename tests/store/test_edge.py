@@ -134,7 +134,7 @@ async def test_the_daemons_end_is_not_held_by_a_store_that_hangs(tmp_path: Path)
     assert load_shipped(tmp_path, STORE).segments == {}
 
 
-# --- retention keeps unshipped segments up to the hard cap, and records later removals ------------
+# --- retention keeps unshipped segments up to the hard cap, and records later removals
 
 #: At most the last segment: all removable ones go.
 FULL = Limits(total_bytes=1)
@@ -219,7 +219,7 @@ async def test_a_cursor_that_cannot_be_read_makes_nothing_shipped(tmp_path: Path
     assert await on.trim(limits) == ([] if limits is FULL else on.names[:3])
 
 
-# --- what is cut short -----------------------------------------------------------------------------
+# --- what is cut short
 
 
 @pytest.mark.parametrize("hangs", [False, True])

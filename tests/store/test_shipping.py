@@ -84,7 +84,7 @@ class Script:
         return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
 
-# --- names and places ------------------------------------------------------------------------------
+# --- names and places
 
 
 def test_a_name_says_whose_bytes_they_are() -> None:
@@ -123,7 +123,7 @@ def test_a_cluster_fits_in_a_key(name: str) -> None:
         checked_cluster(name)
 
 
-# --- what an answer means --------------------------------------------------------------------------
+# --- what an answer means
 
 ERROR = b"<Error><Code>%s</Code></Error>"
 ANSWERS: list[tuple[bytes | None, type, str]] = [
@@ -176,7 +176,7 @@ async def test_a_request_is_conditional_and_has_its_checksum() -> None:
     assert "nodesecret" not in str(request)
 
 
-# --- the shipper -----------------------------------------------------------------------------------
+# --- the shipper
 
 
 async def test_each_closed_segment_is_offered_once_oldest_first(tmp_path: Path) -> None:
@@ -253,7 +253,7 @@ async def test_after_the_daemon_only_what_is_small_is_begun(
         assert len(script.keys) == offered
 
 
-# --- redaction -------------------------------------------------------------------------------------
+# --- redaction
 
 
 async def test_a_redacted_segment_holds_no_name_and_verifies(tmp_path: Path) -> None:
@@ -286,7 +286,7 @@ async def test_a_redacted_segment_holds_no_name_and_verifies(tmp_path: Path) -> 
         assert History([DirectorySource(copy)]).journal_id.hex() in key
 
 
-# --- the backlog, for retention --------------------------------------------------------------------
+# --- the backlog, for retention
 
 
 async def test_retention_is_told_of_the_first_segment_that_is_left(tmp_path: Path) -> None:
@@ -307,7 +307,7 @@ async def test_retention_is_told_of_the_first_segment_that_is_left(tmp_path: Pat
     assert first_needed() == firsts[names[0]]
 
 
-# --- one bad segment holds no other up -------------------------------------------------------------
+# --- one bad segment holds no other up
 
 
 class Unreadable(DirectorySource):

@@ -104,7 +104,7 @@ class Life:
         self._held: dict[str, tuple[int, int]] = {}
         self._send, self.signals = trio.open_memory_channel[str](16)
 
-    # --- from outside ----------------------------------------------------------------------------
+    # --- from outside
 
     def crash(self, why: str) -> None:
         """SIGKILL: the kernel closes what was open, at once."""
@@ -139,7 +139,7 @@ class Life:
             self.node.log.note("release-asked", life=self.number)
             await self.daemon.hear(ReleaseRequested(asked_by=0))
 
-    # --- barriers --------------------------------------------------------------------------------
+    # --- barriers
 
     def observe(self, records: Sequence[Record]) -> None:
         """Records the end of each order's step, to check the barriers of its effect."""
@@ -166,7 +166,7 @@ class Life:
             self.impatient.append((order.key, waited_ns))
         return reached < seq
 
-    # --- the life itself -------------------------------------------------------------------------
+    # --- the life itself
 
     async def run(self, storages: Sequence[Storage]) -> str:
         """Returns the reason of its end; "crashed" after a kill or an exception."""

@@ -73,7 +73,7 @@ class SimulatedDisk:
         self._capacity_bytes = capacity_bytes
         self._latency_microseconds_max = latency_microseconds_max
 
-    # --- reading -------------------------------------------------------------------------------
+    # --- reading
 
     @property
     def source(self) -> SimulatedDisk:
@@ -87,7 +87,7 @@ class SimulatedDisk:
             raise FileNotFoundError(errno.ENOENT, "no such file", name)
         return bytes(self.files_by_name[name].data[offset : offset + size])
 
-    # --- writing -------------------------------------------------------------------------------
+    # --- writing
 
     async def acquire(self, program: str) -> None:
         await self.operation()
@@ -129,7 +129,7 @@ class SimulatedDisk:
         await self.operation()
         return function(*args)
 
-    # --- what can happen to it -----------------------------------------------------------------
+    # --- what can happen to it
 
     def room(self) -> int:
         used = self.reserved_bytes + sum(len(file.data) for file in self.files_by_name.values())
@@ -212,7 +212,7 @@ class SimulatedSegment:
         await self._disk.operation()
 
 
-# --- the machine's two journal locations: a disk, and a memory folder that ends with the boot -----
+# --- the machine's two journal locations: a disk, and a memory folder that ends with the boot
 
 LOCATION = "/var/lib/ebbtide/journal"
 FALLBACK = "/run/ebbtide/journal"

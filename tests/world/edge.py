@@ -58,7 +58,7 @@ class Edge:
         self.model = kind(self, node, draws)
         self.effects = dict.fromkeys(self.model.table, self._carry_out)
 
-    # --- the daemon's process, as the model's edges see it -------------------------------------
+    # --- the daemon's process, as the model's edges see it
 
     @property
     def number(self) -> int:
@@ -77,7 +77,7 @@ class Edge:
     def end_order(self, key: str, outcome: Outcome) -> None:
         raise AssertionError("only the edge of a Kubernetes node ends one order by another")
 
-    # --- an edge, as the runner sees it --------------------------------------------------------
+    # --- an edge, as the runner sees it
 
     async def run(self, outlet: Outlet) -> None:
         async for item in self._queue:
@@ -110,7 +110,7 @@ class Edge:
         script = self.model.table[type(order)](order, self._life.begins(order))
         return Ending(*await self._run_script(script, outlet))
 
-    # --- scripts -------------------------------------------------------------------------------
+    # --- scripts
 
     async def _run_script(self, script: Script | Watching, outlet: Outlet) -> Any:
         """Returns its result. An order's cancel stops it; the daemon's death does not."""

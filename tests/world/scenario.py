@@ -71,7 +71,7 @@ class Scenario(NamedTuple):
     restart_ns: int = 100 * MS
 
 
-# --- by hand -----------------------------------------------------------------------------------
+# --- by hand
 
 
 def two_waves() -> Scenario:

@@ -68,7 +68,7 @@ class World:
         self.life: Life | None = None
         self._main = trio.CancelScope()
 
-    # --- points at which a daemon may die --------------------------------------------------------
+    # --- points at which a daemon may die
 
     def point(self, life: Life) -> None:
         """Counted over the whole world; the scenario names the fatal ones."""
@@ -89,7 +89,7 @@ class World:
                 self._main.cancel()
             self.point(life)
 
-    # --- boots -----------------------------------------------------------------------------------
+    # --- boots
 
     async def run(self) -> None:
         with self._main:
@@ -149,7 +149,7 @@ class World:
         if self.life is not None:
             self.life.manifest_appeared()
 
-    # --- the service manager -----------------------------------------------------------------------
+    # --- the service manager
 
     async def _serve(self, node: Node) -> None:
         """Keeps the daemon's unit running, stops it with the machine, then halts."""

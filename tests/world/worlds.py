@@ -101,7 +101,7 @@ def every_point(name: Name, kind: str) -> list[Name]:
     return [name._replace(cut_at=point) for point in points]
 
 
-# --- one run: the mock clock, a drawn schedule, and a count of every task's steps --------------------
+# --- one run: the mock clock, a drawn schedule, and a count of every task's steps
 
 
 class StepCounter(trio.abc.Instrument):

@@ -341,7 +341,7 @@ async def test_what_counts_as_active(manager: Manager, state: str, job: str, act
     assert await KubeletUnit("bus", "kubelet.service").active() is active
 
 
-# --- its health endpoint -------------------------------------------------------------------------
+# --- its health endpoint
 
 
 @pytest.mark.parametrize(
@@ -396,7 +396,7 @@ def test_no_configuration(tmp_path: Path) -> None:
         assert health_endpoint(tmp_path / kind) == (unit_module.HEALTH_ADDRESS, unit_module.HEALTH_PORT)
 
 
-# --- mounts that are waited for; the kernel's own are in test_kubelet_mounts_real.py ---------------
+# --- mounts that are waited for; the kernel's own are in test_kubelet_mounts_real.py
 
 
 async def do(edge: KubeletEdge, order: CheckMounts | AwaitUnmounts, outbox: Outbox) -> Ending:

@@ -33,7 +33,7 @@ def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounds, "now", bounds.Bounds().widened(WATCHDOG_SECONDS))
 
 
-# --- wtmp -----------------------------------------------------------------------------------------
+# --- wtmp
 
 
 def entry(what: tuple[int, bytes], seconds: float, processor: str = "x86_64") -> bytes:
@@ -83,7 +83,7 @@ def test_a_wtmp_that_tells_nothing(tmp_path: Path) -> None:
     assert last_boot.read_wtmp(flooded, ALIVE_S * S, "x86_64") == "absent"
 
 
-# --- the kernel's crash store -----------------------------------------------------------------------
+# --- the kernel's crash store
 
 
 def put(path: Path, data: bytes, at_s: float = ALIVE_S + 1) -> None:
@@ -116,7 +116,7 @@ def test_why_the_kernel_wrote_a_record(tmp_path: Path) -> None:
     assert read() == "panic"
 
 
-# --- the system journal: the real program is in tests/machine ------------------------------------------
+# --- the system journal: the real program is in tests/machine
 
 
 def journalctl(tmp_path: Path, script: str) -> tuple[str, ...]:
@@ -191,7 +191,7 @@ def test_a_local_user_forges_no_end(tmp_path: Path) -> None:
     assert read_entries(tmp_path, (10, SYSTEMD | REACHED), *forged).end == "shutdown"
 
 
-# --- the edge ------------------------------------------------------------------------------------------
+# --- the edge
 
 
 def test_the_sign_of_life_is_of_one_boot(tmp_path: Path) -> None:

@@ -180,7 +180,7 @@ async def test_a_soft_reboot_is_another_userspace(
     assert await userspace_id(bed.address) == boot_id() + suffix
 
 
-# --- which life of a machine this is -----------------------------------------------------------
+# --- which life of a machine this is
 
 
 @pytest.fixture

@@ -52,7 +52,7 @@ def test_the_reference_constants() -> None:
     assert (FLOOR_SECONDS, CRITICAL_PRIORITY) == (2, 2_000_000_000)
 
 
-# --- periods -----------------------------------------------------------------------------------
+# --- periods
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_periods_come_in_ascending_priority_and_duplicates_in_their_order() -> N
     assert effective_periods(Settings(by_pod_priority=given_list)) == listed((-1, 2), (0, 4), (5, 1), (5, 0))
 
 
-# --- waves -------------------------------------------------------------------------------------
+# --- waves
 
 
 @settings(deadline=None)
@@ -139,7 +139,7 @@ def test_without_periods_there_are_no_waves() -> None:
         group_index((), 0)
 
 
-# --- graces and the grant ----------------------------------------------------------------------
+# --- graces and the grant
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_shares_use_the_grant_up_and_cut_low_priorities_first(
     assert not cut or all(seconds == 0 for seconds, _ in got[: max(cut)])
 
 
-# --- the layout in time ------------------------------------------------------------------------
+# --- the layout in time
 
 
 @given(TIMES, TIMES, TIMES, TIMES)

@@ -65,7 +65,7 @@ def test_one_example_of_each_action(
     assert resume.resume_action(resume.FoundAtStart(last, preparing, boot, userspace, lock)) == action
 
 
-# --- how the last boot ended --------------------------------------------------------------------
+# --- how the last boot ended
 
 
 ANY, MAYBE = (True, False), (True, False, None)

@@ -62,7 +62,7 @@ class Cloud(Objects):
     async def call(self, method: str, path: str, **more: object) -> Answer:
         return await super().call(method, path, **more)
 
-    # --- a person ---------------------------------------------------------------------------------
+    # --- a person
 
     def follow(self, step: str) -> None:
         """Run its commands, else look at the component that it names."""
@@ -110,7 +110,7 @@ class Cloud(Objects):
         made["metadata"].setdefault("deletionTimestamp", self.stamp(-seconds))
         made["metadata"].setdefault("deletionGracePeriodSeconds", seconds)
 
-    # --- the components ---------------------------------------------------------------------------
+    # --- the components
 
     def minute(self) -> None:
         for _ in range(4):

@@ -113,7 +113,7 @@ def test_nothing_fits(replay: Run, filters: tuple[str, ...], said: str) -> None:
     assert ran.err.count("\n") == 1
 
 
-# --- told while it is written ------------------------------------------------------------------
+# --- told while it is written
 
 COMMAND = (sys.executable, "-c", "from ebbtide.cli import main; main()", "replay", "timeline", "-f")
 

@@ -78,7 +78,7 @@ def test_golden(run: Run, two: Path, refused: Path, fleet: Path, name: str) -> N
     golden(name, ran.out + ran.err)
 
 
-# --- documents ---------------------------------------------------------------------------------
+# --- documents
 
 
 def test_diff_as_json(run: Run, two: Path) -> None:
@@ -119,7 +119,7 @@ def test_advice_is_a_configuration(run: Run) -> None:
     assert json.loads(found.out)["lost"] == []
 
 
-# --- wrong requests ----------------------------------------------------------------------------
+# --- wrong requests
 
 
 @pytest.mark.parametrize(

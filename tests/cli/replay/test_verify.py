@@ -77,7 +77,7 @@ def test_a_difference_is_explained(run: Run, spoiled: Path) -> None:
     assert [reason["name"] for reason in divergence["reasons"]] == ["edited", "other-version"]
 
 
-# --- whose it is: a head that was noted elsewhere -------------------------------------------------
+# --- whose it is: a head that was noted elsewhere
 
 
 def head_of(folder: Path) -> str:

@@ -151,7 +151,7 @@ async def _request(connection: h11.Connection, stream: trio.abc.Stream) -> Got |
             return None
 
 
-# --- back ends that are no good ------------------------------------------------------------------
+# --- back ends that are no good
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/x-protobuf\r\n"
 PAGE = b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 22\r\n\r\n<html>It works!</html>"

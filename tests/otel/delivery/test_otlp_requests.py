@@ -92,7 +92,7 @@ def serving(service: Service, credentials: Any = None) -> Iterator[str]:
         server.stop(None).wait()
 
 
-# --- the request ---------------------------------------------------------------------------------
+# --- the request
 
 PLAIN = Span(bytes(range(16)), bytes(range(8)), b"", "shutdown", 10**18, 10**18 + 5, (), 3, 9)
 FULL = PLAIN._replace(
@@ -165,7 +165,7 @@ async def test_a_call_carries_the_payload_and_the_headers(compression: str) -> N
     assert metadata["x-tenant"] == "a"
 
 
-# --- what each answer means (OTLP specification, "Failures" and "OTLP/gRPC Response") ------------
+# --- what each answer means (OTLP specification, "Failures" and "OTLP/gRPC Response")
 
 
 @given(st.integers(0, 2**63 - 1), st.text(max_size=50))
@@ -251,7 +251,7 @@ async def test_no_server_is_bad_enough_to_raise(protocol: str, kind: str) -> Non
     assert answer.reason
 
 
-# --- no value of a header leaves in a server's words -------------------------------------------
+# --- no value of a header leaves in a server's words
 
 SECRET = 'TOPSECRET/+"x'
 VALUES = [SECRET, f"Bearer {SECRET}", f"Api-Token  {SECRET}"]
@@ -281,7 +281,7 @@ async def test_an_echo_over_grpc_is_starred_out() -> None:
     assert answer.reason.endswith(", who is that")
 
 
-# --- what the libraries would do by themselves ----------------------------------------------------
+# --- what the libraries would do by themselves
 
 
 async def test_a_redirect_is_no_acknowledgement() -> None:
@@ -348,7 +348,7 @@ async def test_only_a_proxy_of_the_environment_is_used(monkeypatch: pytest.Monke
     assert [got.target for got in collector.got] == ["http://back-end.invalid/v1/traces", "/v1/traces"]
 
 
-# --- TLS -----------------------------------------------------------------------------------------
+# --- TLS
 
 
 class Keys:

@@ -42,7 +42,7 @@ from tests.journals import JOURNAL_ID
 from tests.otel.delivery.collector import Collector, collecting
 from tests.otel.delivery.spans import RESOURCE, spans
 
-# --- sending again -------------------------------------------------------------------------------
+# --- sending again
 
 
 class Script:
@@ -107,7 +107,7 @@ async def test_requests_are_cut_by_number_and_by_size(autojump_clock: MockClock)
     assert (none.losses, none.settled) == ([1, 1], spans(2))
 
 
-# --- the cursor ----------------------------------------------------------------------------------
+# --- the cursor
 
 UNUSABLE = [
     b"", b"{", b"[]", b'{"format": 2, "journal": "x"}', b"\xff" * 300_000,
@@ -135,7 +135,7 @@ def test_the_cursor_says_what_retention_must_keep(tmp_path: Path) -> None:
     assert cursors.keep_from(places, bytes(16), 9) == 1
 
 
-# --- old segments stay while their spans are not delivered -------------------------------------
+# --- old segments stay while their spans are not delivered
 
 SMALL = Limits(total_bytes=1)
 
@@ -163,7 +163,7 @@ async def test_an_undelivered_segment_stays_up_to_the_hard_cap(tmp_path: Path) -
     assert edge._wanted.is_set()
 
 
-# --- the durable part ----------------------------------------------------------------------------
+# --- the durable part
 
 
 def given(tail: Tail) -> list[int]:
@@ -215,7 +215,7 @@ async def test_a_daemon_that_died_in_a_step_leaves_no_trace_of_it(tmp_path: Path
         assert given(tail) == list(range(whole + 1, writer.last_seq + 1))
 
 
-# --- following -----------------------------------------------------------------------------------
+# --- following
 
 
 class Bed:
@@ -289,7 +289,7 @@ async def test_only_what_is_before_damage_is_sent(bed: Bed, share: float) -> Non
     assert bed.cursor.seq < last.link.seq
 
 
-# --- the follower's process ----------------------------------------------------------------------
+# --- the follower's process
 
 NOWHERE = "https://localhost:1/v1/traces"
 JOBS = [

@@ -94,7 +94,7 @@ class Browser:
         os.close(to_read)
         os.close(to_write)
 
-    # --- the protocol -------------------------------------------------------------------------
+    # --- the protocol
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
         """Raises BrowserError."""
@@ -129,7 +129,7 @@ class Browser:
         """The parameters of the events of one kind."""
         return [event["params"] for event in self.events if event["method"] == method]
 
-    # --- the page -----------------------------------------------------------------------------
+    # --- the page
 
     def open(self, url: str, *, scripts: bool = True) -> None:
         """Load a page and wait until it is drawn. Drops earlier events."""

@@ -121,7 +121,7 @@ def test_whatever_happened(story: int | str) -> None:
         assert account.trace_id in read.said("code")
 
 
-# --- of a damaged journal ----------------------------------------------------------------------
+# --- of a damaged journal
 
 #: Damage after the second wave's start and before the release.
 SHARE = 0.6
@@ -160,7 +160,7 @@ def test_the_page_says_that_the_record_is_damaged(make: Callable[[], Files], sta
     assert "the machine went down" not in page
 
 
-# --- the first sentences -----------------------------------------------------------------------
+# --- the first sentences
 
 ACCOUNT = journals.told(journals.story())[0]
 

@@ -108,7 +108,7 @@ def test_golden(run: Run) -> None:
     assert shown == GOLDEN.read_text().splitlines()
 
 
-# --- outages --------------------------------------------------------------------------------------
+# --- outages
 
 
 def test_outages_are_told_beside_what_was_true(run: Run, tmp_path: Path) -> None:

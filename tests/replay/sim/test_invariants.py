@@ -63,7 +63,7 @@ def test_a_stop_that_the_next_daemon_sends_again() -> None:
     assert simulate(SimulationRequest(synthetic=4), 17561).breaches == []
 
 
-# --- teeth -------------------------------------------------------------------------------------
+# --- teeth
 
 
 def calm_run() -> Machine:

@@ -63,7 +63,7 @@ def test_deletes_that_nobody_answers() -> None:
     assert sorted(ways) == [("failed", False), ("timed-out", False), ("timed-out", True)]
 
 
-# --- what hangs ----------------------------------------------------------------------------------
+# --- what hangs
 
 
 @pytest.mark.parametrize(("list_ms", "known"), [(900, True), (3500, False)])
@@ -77,7 +77,7 @@ def test_a_signal_right_after_the_very_first_start(list_ms: int, known: bool) ->
     assert len(run.events(InventoryTaken)) > 1
 
 
-# --- seeds ---------------------------------------------------------------------------------------
+# --- seeds
 
 
 @pytest.mark.parametrize("mode", MODES)

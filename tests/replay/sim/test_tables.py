@@ -93,7 +93,7 @@ def test_damage(tmp_path: Path, damage: str, code: int, capsys: pytest.CaptureFi
     assert damage in capsys.readouterr().err
 
 
-# --- journals that are one, and journals that end ------------------------------------------------
+# --- journals that are one, and journals that end
 
 
 @pytest.mark.parametrize("named", ["a folder", "each"])

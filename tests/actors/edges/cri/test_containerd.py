@@ -170,7 +170,7 @@ async def test_http_get(bed: Containerd, kubelet: Kubelet, tmp_path: Path) -> No
     await trio.lowlevel.checkpoint()
 
 
-# --- where a hook over HTTP goes ---------------------------------------------------------------
+# --- where a hook over HTTP goes
 
 ASK = "from ebbtide.actors.edges.cri.cri_runtime import node_address; print(node_address())"
 UP = "ip link set d0 up && ip link set d1 up && "

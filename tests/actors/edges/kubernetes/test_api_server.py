@@ -101,7 +101,7 @@ async def writing(rights: Path, *known_pods: KnownPod) -> AsyncIterator[Hand]:
         yield Hand(link, known_pods)
 
 
-# --- pods -----------------------------------------------------------------------------------------
+# --- pods
 
 
 async def test_pods_are_listed_and_followed_and_listed_again(
@@ -192,7 +192,7 @@ async def test_statuses_are_patched(rights: Path, api_bed: Bed, pods: list[Objec
     assert refused.value.code == 404
 
 
-# --- the Node -------------------------------------------------------------------------------------
+# --- the Node
 
 
 async def test_the_node_is_shown_down_and_taken_back(rights: Path, kubelet: Kubelet) -> None:
@@ -334,7 +334,7 @@ async def test_the_way_back_overtakes_the_quarantine(rights: Path, kubelet: Kube
         assert await is_untouched(kubelet)
 
 
-# --- what a leader keeps --------------------------------------------------------------------------
+# --- what a leader keeps
 
 
 async def test_of_two_writers_of_a_journal_one_is_fenced(rights: Path, api_bed: Bed) -> None:
@@ -413,7 +413,7 @@ async def test_a_lease_is_held_lost_and_held_again(
     assert len([line for line in lines if "leads no longer" in line]) == 2
 
 
-# --- rights ---------------------------------------------------------------------------------------
+# --- rights
 
 
 async def test_what_the_rights_do_not_allow_is_refused_and_said(

@@ -305,7 +305,7 @@ async def test_how_many_at_once(autojump_clock: trio.testing.MockClock, seconds:
     assert peak == most
 
 
-# --- Events -----------------------------------------------------------------------------------------
+# --- Events
 
 
 def test_names_of_events() -> None:

@@ -182,7 +182,7 @@ async def test_all_journals_in_one_list(monkeypatch: pytest.MonkeyPatch, autojum
     assert {each.node_uid for each in await list_journals(server, "ebbtide")} == {*uids, nested}
 
 
-# --- objects of others under a journal's names -----------------------------------------------------
+# --- objects of others under a journal's names
 
 
 def forged(
@@ -445,7 +445,7 @@ async def test_a_webhook_that_takes_nine_seconds(autojump_clock: MockClock) -> N
         assert place.blocked == ""
 
 
-# --- lives, drawn ---------------------------------------------------------------------------------
+# --- lives, drawn
 
 
 class Promises:

@@ -179,7 +179,7 @@ def test_in_a_pod(tmp_path: Path) -> None:
         in_cluster({}, tmp_path)
 
 
-# --- what changes ------------------------------------------------------------------------------
+# --- what changes
 
 
 async def test_a_token_that_rotates(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ async def test_a_token_that_rotates(tmp_path: Path) -> None:
     assert first.connection() == second.connection()
 
 
-# --- plugins -----------------------------------------------------------------------------------
+# --- plugins
 
 
 def program(folder: Path, script: str) -> Path:
@@ -264,7 +264,7 @@ async def test_a_plugin_that_fails(
         await Credentials(with_plugin(tmp_path)).refresh()
 
 
-# --- certificates ------------------------------------------------------------------------------
+# --- certificates
 
 
 def test_certificates_that_cannot_be_used() -> None:

@@ -49,7 +49,7 @@ def silent(level: int, line: str) -> None:
     raise AssertionError(line)
 
 
-# --- the store ---------------------------------------------------------------------------------
+# --- the store
 
 
 def mirror(uid: str, api_uid: str, **fields: Any) -> KnownPod:
@@ -130,7 +130,7 @@ def test_a_static_pods_name_is_a_mirrors() -> None:
     assert store.find_named("default", "api-node-1") == manifest
 
 
-# --- the cache ---------------------------------------------------------------------------------
+# --- the cache
 
 
 @pytest.fixture(autouse=True)
@@ -209,7 +209,7 @@ def test_a_file_of_no_use(tmp_path: Path, content: bytes) -> None:
     assert PodCache(tmp_path, NODE, silent).load() == []
 
 
-# --- manifests ---------------------------------------------------------------------------------
+# --- manifests
 
 MANIFEST = """
 apiVersion: v1
@@ -251,7 +251,7 @@ def test_manifests(tmp_path: Path) -> None:
     assert read_manifests(tmp_path / "nothing", "node-1") == []
 
 
-# --- the edge without an API server ------------------------------------------------------------
+# --- the edge without an API server
 
 
 async def test_no_api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,7 +295,7 @@ async def test_what_may_still_come(tmp_path: Path) -> None:
     assert not Rig(None, tmp_path).edge.pods.expecting
 
 
-# --- the client's package ----------------------------------------------------------------------
+# --- the client's package
 
 
 def test_light() -> None:

@@ -164,7 +164,7 @@ def test_whose_taint_it_is(note: str, taint: dict[str, str] | None, owner: str, 
         assert back["spec"]["taints"] == (None if owner == "ours" else taints)
 
 
-# --- how the last boot ended ----------------------------------------------------------------------
+# --- how the last boot ended
 
 BOOTS = "aaaaaaaa-bbbb-4ccc-8ddd-000000000001", "aaaaaaaa-bbbb-4ccc-8ddd-000000000002"
 
@@ -229,7 +229,7 @@ def test_a_spoilt_word_says_nothing(fields: dict[str, Any]) -> None:
     assert saying(msgspec.json.encode(written() | fields).decode()).last_boot is None
 
 
-# --- silence --------------------------------------------------------------------------------------
+# --- silence
 
 
 class Nobody:

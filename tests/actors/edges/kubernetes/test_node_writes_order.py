@@ -124,7 +124,7 @@ async def test_a_certificate_that_is_still_refused(autojump_clock: MockClock) ->
         assert server.taken == []
 
 
-# --- how the last boot ended -----------------------------------------------------------------------
+# --- how the last boot ended
 
 CUT = PublishLastBoot(
     key="cut",

@@ -60,7 +60,7 @@ async def test_a_disk_that_hangs_holds_one_thread(tmp_path: Path, monkeypatch: p
     await until(partial(is_kept, tmp_path, *uids, "last"), "all are kept")
 
 
-# --- a final status on its way needs no withdrawal beside it -----------------------------------
+# --- a final status on its way needs no withdrawal beside it
 
 WITHDRAW = WithdrawPods(key="w", uids=("a", "b"))
 ROWS = (("a", "Failed", "Terminated", "m"),)

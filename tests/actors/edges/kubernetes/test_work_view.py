@@ -66,7 +66,7 @@ def seen_attachment(made: Object) -> AttachmentView:
     return WorkView().project_attachment(msgspec.convert(made, AttachmentObject))
 
 
-# --- what is kept of a pod ------------------------------------------------------------------------
+# --- what is kept of a pod
 
 FOR_A_WHILE = tolerating(effect="NoExecute", tolerationSeconds=300)
 
@@ -154,7 +154,7 @@ def test_why_a_pod_is_not_ready(status: Object, words: str) -> None:
     assert seen(pod("a", status=status)).waiting == words
 
 
-# --- what is kept of an attachment ----------------------------------------------------------------
+# --- what is kept of an attachment
 
 
 REFUSES = "its driver refuses"
@@ -185,7 +185,7 @@ def test_what_an_attachment_waits_for(made: Object, error: str, *, unheard: bool
     assert (found.name, found.node, found.volume, found.driver) == ("a", "worker", "pv-a", "csi.example.test")
 
 
-# --- what is kept of a volume ---------------------------------------------------------------------
+# --- what is kept of a volume
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_what_is_kept_of_a_volume(made: Object, claim: str, unique_name: str) ->
     assert (found.name, found.claim, found.unique_name) == ("v", claim, unique_name)
 
 
-# --- what is told ---------------------------------------------------------------------------------
+# --- what is told
 
 
 class Hand:
@@ -440,7 +440,7 @@ async def test_until_the_outage_is_over(autojump_clock: MockClock) -> None:
         assert await hand.list_work() == listed_work(pods=(lost("web-a", **OF_WEB),), attachments=(going,))
 
 
-# --- what others may send ---------------------------------------------------------------------------
+# --- what others may send
 
 
 def claiming(claim: str) -> Object:
@@ -589,7 +589,7 @@ async def test_an_owner_with_too_many_pods(autojump_clock: MockClock) -> None:
         assert await hand.list_work() == listed_work(pods=pods, elsewhere=("uid-web-b",))
 
 
-# --- whatever happens -----------------------------------------------------------------------------
+# --- whatever happens
 
 
 class Told:

@@ -69,7 +69,7 @@ async def test_of_an_earlier_boot(bed: Bed, changed: bool, tmp_path: Path) -> No
     assert phase == ("Running" if changed else "Failed")
 
 
-# --- deletes -------------------------------------------------------------------------------------
+# --- deletes
 
 
 async def test_the_kubelet_keeps_the_mark(bed: Bed) -> None:
@@ -87,7 +87,7 @@ async def test_the_kubelet_keeps_the_mark(bed: Bed) -> None:
     assert of_kind(now, "DisruptionTarget")["reason"] == "TerminationByKubelet"
 
 
-# --- the Node -------------------------------------------------------------------------------------
+# --- the Node
 
 PATH = f"/api/v1/nodes/{NODE}"
 CHANGED = "ebbtide.dev/changed"

@@ -80,7 +80,7 @@ class Server:
         self._news = trio.Event()
         self._cuts = 0
 
-    # --- what a test does ------------------------------------------------------------------------
+    # --- what a test does
 
     def put(self, path: str, made: Object) -> None:
         meta = made["metadata"]
@@ -118,7 +118,7 @@ class Server:
         self._news.set()
         self._news = trio.Event()
 
-    # --- what it answers -------------------------------------------------------------------------
+    # --- what it answers
 
     async def call(self, method: str, path: str, **fields: Any) -> Answer:
         await trio.sleep(0.01)

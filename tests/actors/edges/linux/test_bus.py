@@ -76,7 +76,7 @@ def signal(name: str, path: str = "/org/example") -> bytes:
     return made
 
 
-# --- what is not read --------------------------------------------------------------------------
+# --- what is not read
 
 
 STRANGE = signal("Strange")
@@ -106,7 +106,7 @@ async def test_what_is_not_understood_is_passed_over(data: bytes) -> None:
         os.close(descriptor)
 
 
-# --- answers -----------------------------------------------------------------------------------
+# --- answers
 
 
 async def test_an_answer_that_cannot_be_read_fails_its_call() -> None:

@@ -30,7 +30,7 @@ async def run_hook(bed: Bed, uid: str = "p", seconds: float = WATCHDOG_SECONDS) 
     return await bed.order(bed.hook(uid, seconds=seconds))
 
 
-# --- exec --------------------------------------------------------------------------------------
+# --- exec
 
 
 async def test_an_exec_hook_gets_the_trace_context_of_its_order(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ async def test_no_hook_runs_where_no_container_does(tmp_path: Path) -> None:
         assert await run_hook(bed, "q") == Ending("failed", "no such container is known here")
 
 
-# --- httpGet -----------------------------------------------------------------------------------
+# --- httpGet
 
 
 class Server:

@@ -80,7 +80,7 @@ def tainted(version: str, ready: str = "Unknown", **fields: Any) -> NodeView:
     return projected(version=version, spec={"taints": taints}, status=status, **fields)
 
 
-# --- reading --------------------------------------------------------------------------------------
+# --- reading
 
 
 def certified(**fields: Any) -> str:
@@ -146,7 +146,7 @@ def test_what_a_kubelet_writes_about_itself_is_bounded() -> None:
     assert [project_lease(each).seconds for each in leases] == [4, 3600]
 
 
-# --- telling --------------------------------------------------------------------------------------
+# --- telling
 
 
 class Clock:
@@ -270,7 +270,7 @@ async def test_a_lease_renewed_under_the_clouds_taint(autojump_clock: MockClock)
         assert await asked(view, "cloud-taint") == Said("off", "nodeUID", "u", mark="l2")
 
 
-# --- that it lives --------------------------------------------------------------------------------
+# --- that it lives
 
 
 def alive(version: str = "1", boot: str = "b1", **fields: Any) -> NodeView:

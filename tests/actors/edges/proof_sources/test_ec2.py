@@ -65,7 +65,7 @@ def off(node: Machine) -> Said:
     return Said("off", "providerID", node.provider_id)
 
 
-# --- the emulated AWS -----------------------------------------------------------------------------
+# --- the emulated AWS
 
 
 @pytest.mark.backend
@@ -148,7 +148,7 @@ async def test_a_refusal_is_told_in_words_that_we_know(aws: Ec2Emulator, keys: U
         await Ec2(REGION, Credentials(REGION, environment=of_keys(keys)), aws.url).find("i-00000000")
 
 
-# --- what no emulator shows -----------------------------------------------------------------------
+# --- what no emulator shows
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ async def why(ipmi: Ipmi, machine: Machine = MACHINE) -> str:
     return text
 
 
-# --- the simulator -----------------------------------------------------------------------------
+# --- the simulator
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ async def test_a_slow_controller_is_read(tmp_path: Path, autojump_clock: MockClo
     assert await reading(slow, MACHINE) == OFF
 
 
-# --- the tool ----------------------------------------------------------------------------------
+# --- the tool
 
 
 @pytest.fixture

@@ -86,7 +86,7 @@ async def unread(server: Server, answered: object, **fields: Any) -> str:
     return text
 
 
-# --- what is said ------------------------------------------------------------------------------
+# --- what is said
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ async def test_a_request_is_what_redfish_asks_for(server: Server) -> None:
     assert first.headers["host"] == redfish.name == server.url.removeprefix("https://")
 
 
-# --- which machine it is -----------------------------------------------------------------------
+# --- which machine it is
 
 
 @pytest.mark.parametrize("uuid", [None, "", "theirs", OURS.replace("-", ""), f"{{{OURS}}}", f"{OURS}\n"])
@@ -139,7 +139,7 @@ async def test_the_byte_order(server: Server) -> None:
     assert await read(server, system("Off", ANOTHER)) == Said("off", "systemUUID", ANOTHER)
 
 
-# --- finding it --------------------------------------------------------------------------------
+# --- finding it
 
 
 async def test_a_system_is_found_by_its_uuid_and_looked_for_once(server: Server) -> None:
@@ -240,7 +240,7 @@ async def test_a_node_without_a_uuid(server: Server) -> None:
         assert (await source(server).read(machine)).identity == OURS
 
 
-# --- answers that are none ---------------------------------------------------------------------
+# --- answers that are none
 
 ELSEWHERE = "307: it names another address, which is not followed"
 CLOSED = "it closed the connection without an answer|the answer is not HTTP"
@@ -331,7 +331,7 @@ async def test_files_that_cannot_be_used(server: Server, name: str, text: bytes 
     assert not server.asked
 
 
-# --- who answers -------------------------------------------------------------------------------
+# --- who answers
 
 
 async def test_who_is_not_trusted_gets_no_password(server: Server, tmp_path: Path) -> None:
@@ -355,7 +355,7 @@ async def test_who_is_not_trusted_gets_no_password(server: Server, tmp_path: Pat
     assert (await read(server, system(), fingerprint=pinned)).verdict == "on"
 
 
-# --- switching off -----------------------------------------------------------------------------
+# --- switching off
 
 
 async def switched(server: Server, resource: object, reset: bytes = answer(204)) -> str:

@@ -142,7 +142,7 @@ async def test_a_machine_that_is_not_there_says_nothing_of_another(autojump_cloc
     assert await machines.of("b") is not None
 
 
-# --- what they prove ------------------------------------------------------------------------------
+# --- what they prove
 
 MACHINE = Machine("worker", "u", "boot-1", "", "test://worker")
 
