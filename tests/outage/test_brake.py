@@ -22,10 +22,14 @@ from ebbtide.actors.outage import (
     MANY_DEAD,
     NOT_SEEN,
     PERMIT_RETRY_NS,
+    PLACE_NS,
     REFUSAL,
     refusal,
 )
-from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.actors.system import System
+from ebbtide.events import outage_events as o
+from ebbtide.events.base import NS_PER_SECOND, Fact, Record, Stamp
+from ebbtide.events.facts import OrderEnded, Tick
 from ebbtide.events.outage_events import (
     BrakeLimit,
     NodesCounted,
@@ -34,6 +38,7 @@ from ebbtide.events.outage_events import (
     ReturnPermit,
     TaintOwner,
 )
+from ebbtide.events.segment import OUTAGE_LOGIC
 from ebbtide.outage.configuration import Brake, OutageConfiguration, Pool
 from ebbtide.outage.permits import (
     BUDGETS_PATHS,
@@ -436,6 +441,104 @@ async def test_how_many_may_be_lost_now(autojump_clock: MockClock) -> None:
     cluster.remove("n8")
     assert lost() == (1, MANY_DEAD)
     assert lost(etcd=False) == (0, "etcd's PodDisruptionBudget allows no disruption")
+
+
+class Mortal:
+    """One node's actors in the real brake: its work moves in half a minute, and it stays dead."""
+
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        self.cluster, self.name, self.records = cluster, name, list[Record]()
+        self._system, self._moves = System(logic=OUTAGE_LOGIC), list[tuple[float, list[Fact]]]()
+        self._version = 0
+        self.step(o.LeaderStarted(version="0", replica="r", node=name, node_uid=name))
+        self.step(self._read("True"))
+
+    def _read(self, ready: Ready, taint: TaintOwner = "none") -> o.NodeRead:
+        self._version += 1
+        self.cluster.put(self.name, ready, taint)
+        return o.NodeRead(
+            uid=self.name, boot_id="b", ready=ready, resource_version=str(self._version), taint=taint
+        )
+
+    @property
+    def cured(self) -> bool:
+        return any(isinstance(each.event, o.WorkRecovered) for each in self.records)
+
+    def die(self) -> None:
+        self.step(self._read("Unknown"))
+
+    def step(self, fact: Fact) -> None:
+        now_ns = int(trio.current_time() * NS_PER_SECOND)
+        records = self._system.step(fact, Stamp(now_ns, now_ns))
+        self.records += records
+        for record in records:
+            self._answer(record.event)
+
+    def _answer(self, order: object) -> None:
+        now, facts = trio.current_time(), list[Fact]()
+        match order:
+            case o.ReadSources():
+                begun_ns = int(now * NS_PER_SECOND) + 1
+                facts = [o.EvidenceRead(source="cloud", name="", verdict="off", begun_ns=begun_ns,
+                                        identity_kind="nodeUID", identity=self.name)]  # fmt: skip
+            case o.RequestPermit():
+                facts = [self.cluster.permits.request(self.name, order.key)[0]]
+            case o.ReturnPermit():
+                self.cluster.permits.give_back(self.name)
+            case o.SetTaint():
+                facts = [self._read("Unknown", "ours")]
+                new = o.ElsewhereRead(
+                    uid=f"{self.name}-2",
+                    namespace="d",
+                    name=self.name,
+                    owner_uid=self.name,
+                    node="n",
+                    ready=True,
+                )
+                self._moves.append((now + 30, [o.LostPodGone(uid=f"{self.name}-1"), new]))
+            case o.ListWork():
+                pod = o.LostPod(
+                    uid=f"{self.name}-1", namespace="d", name=self.name, owner_uid=self.name, same_name=True
+                )
+                facts = [o.WorkListed(key=order.key, pods=(pod,))]
+            case o.Order():
+                pass
+            case _:
+                return
+        self._moves.append((now, [*facts, OrderEnded(key=order.key, result="done")]))
+
+    def move(self) -> bool:
+        now = trio.current_time()
+        due = [each for each in self._moves if each[0] <= now]
+        self._moves = [each for each in self._moves if each[0] > now]
+        for _, facts in due:
+            for fact in facts:
+                self.step(fact)
+        deadline_ns = self._system.next_deadline_ns()
+        late = deadline_ns is not None and deadline_ns <= now * NS_PER_SECOND
+        if late:
+            self.step(Tick())
+        return late or bool(due)
+
+
+@pytest.mark.parametrize("apart", [3600, 45, 0])
+async def test_nine_nodes_die_and_stay_dead(apart: int, autojump_clock: MockClock) -> None:
+    """One by one, each an hour after the other, faster, and half of them at once; no Node is deleted. All are
+    cured but the last, which leaves no node to take the work over; and at each moment at most two of five or
+    more, else one, are in recovery.
+    """
+    cluster = Cluster(9, Brake(), leases=False)
+    nodes = [Mortal(cluster, name) for name in cluster.names(9)]
+    dead = 8 if apart else 4
+    for node in nodes[:dead]:
+        node.die()
+        for _ in range(max(1, apart if node is not nodes[dead - 1] else int(PLACE_NS / NS_PER_SECOND))):
+            while sum(each.move() for each in nodes):
+                recovering = cluster.permits.count("").recovering
+                left = len(cluster.view.there()) - cluster.permits.count("").out
+                assert recovering <= (2 if left >= 5 else 1)
+            await trio.sleep(1 if apart or node is nodes[dead - 1] else 0)
+    assert [node.cured for node in nodes] == [True] * dead + [False] * (9 - dead)
 
 
 def limit(settings: Brake, nodes: int) -> int:
