@@ -90,7 +90,7 @@ def _unpacked(text: str) -> str:
         if data.startswith(b"\x1f\x8b"):
             gzip = zlib.decompressobj(zlib.MAX_WBITS | 16)
             data = gzip.decompress(data, len(data) * UNPACKED_FACTOR_MAX)
-            return text if gzip.unconsumed_tail else data.decode()
+            return data.decode() if gzip.eof and not gzip.unused_data else text
         return data.decode()
     except (ValueError, zlib.error):  # no base64, no UTF-8, no gzip
         return text

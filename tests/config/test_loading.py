@@ -352,9 +352,10 @@ def test_a_kubelets_configuration_inside_another_document_is_found_and_named(tex
 
 
 def test_what_cannot_be_unpacked_is_named_or_passed_over() -> None:
-    """A compressed text is read up to a bound. User data may have no kubelet's configuration."""
-    bomb = packed(gzip.compress(f"{KUBELET}{PERIOD}{NEWLINE * 2**24}".encode()))
-    assert "must be Ebbtide" in error(f"kind: MachineConfig\nsource: data:;base64,{bomb}\n")
+    """A compressed text is read up to a bound, and whole. User data may have no kubelet's configuration."""
+    bomb, good = (gzip.compress(f"{KUBELET}{PERIOD}{more}".encode()) for more in (NEWLINE * 2**24, ""))
+    for data in (bomb, good[:-1], good + good):
+        assert "must be Ebbtide" in error(f"kind: MachineConfig\nsource: data:;base64,{packed(data)}\n")
     assert error(USER_DATA.replace("application/", "text/")) == (
         "0.yaml:1: user data (MIME) without a part of type application/node.eks.aws or text/cloud-config"
     )

@@ -260,8 +260,8 @@ class ApiSession:
             response.close()
 
 
-#: Each author may nest an object's ``managedFields`` 10 000 deep: no decoder can skip that.
-unmanaged = partial(re.compile(rb'"managedFields":\[([^"\]]++|"([^"\\]++|\\.)*+")*+\]').sub, b'"":0')
+#: Each author may nest an object's ``managedFields`` 10 000 deep: no decoder can skip that. It has no lists.
+unmanaged = partial(re.compile(rb'"managedFields":\[([^"\[\]]++|"([^"\\]++|\\.)*+")*+\]').sub, b'"":0')
 
 #: etcd takes objects of 1.5 MiB; JSON may double it.
 LINE_BYTES_MAX = 16 * 1024 * 1024

@@ -281,6 +281,11 @@ async def test_fields_deeper_than_a_decoder_goes(tmp_path: Path) -> None:
     assert store.find("l")
 
 
+@pytest.mark.parametrize("text", [b'"managedFields":[[1],{"uid":"u"}]', b'"managedFields":[' * 20_000])
+def test_managed_fields_of_no_api_server_stay(text: bytes) -> None:
+    assert api_client.unmanaged(text) == text
+
+
 async def test_an_answer_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api_client, "ANSWER_BYTES_MAX", 1000)
     async with served(tmp_path, partial(answer, [], body=b"x" * 5000)) as made:
