@@ -255,7 +255,7 @@ def _was_asked(pod: PodRecord, shutdown: ShutdownRecord) -> bool:
     dead = any(each.code == "runtime-lost" and each.at_ns < began_ns for each in shutdown.notices)
     if pod.again or refused or dead or (unanswered and (pod.means or not ended)):
         return False
-    if pod.means == "observe" and shutdown.lock_lost_ns == 0:
+    if pod.means == "observe" and not shutdown.lock_held:
         # The kubelet began before the daemon.
         return False
     if pod.means == "api" and shutdown.by.handed_over_ns:

@@ -543,13 +543,13 @@ class ShutdownFold(EpisodeFold):
     @meaning(d.ShutdownBegan)
     def shutdown_began(self, event: d.ShutdownBegan) -> None:
         record, self.begun = self.record, True
-        record.kind = event.kind
+        record.kind, record.lock_held = event.kind, event.lock_held
         record.grant_ns, record.budget_ns = event.grant_ns, event.budget_ns
         record.deadline_ns = self.since(event.deadline_ns)
         record.release_by_ns = self.since(event.release_by_ns)
-        record.lock_held = event.lock_held
-        record.lock_lost_ns = None if event.lock_held else 0
-        if not event.lock_held:
+        # logind waits for the kubelet's lock too.
+        if not (event.lock_held or record.by.kubelet_lock):
+            record.lock_lost_ns = 0
             self.note("lock-not-held")
         asked = record.configuration
         if event.grant_ns >= asked.requested_ns + asked.reserve_ns:
@@ -609,7 +609,8 @@ class ShutdownFold(EpisodeFold):
             count, pods = plural(len(event.mounted), "pod"), self.labels(event.mounted)
             self.note("volumes-mounted", wave=event.wave, count=count, pods=pods)
         if event.outcome == "overran" and event.stragglers:
-            count, period = plural(len(event.stragglers), "pod"), span(wave.period_ns or 0)
+            count = plural(len(event.stragglers), "pod")
+            period = span((wave.deadline_ns or 0) - wave.began_ns)
             self.note("wave-overran", wave=event.wave, priority=wave.priority, period=period, count=count)
 
     @meaning(d.PodsEnded)
@@ -925,8 +926,8 @@ class ShutdownFold(EpisodeFold):
     @meaning(d.Resumed)
     def daemon_resumed(self, event: d.Resumed) -> None:
         record, at_ns = self.record, self.point.at_ns
-        # A lost lock stays lost: logind gives none while the machine goes down.
-        if event.action == "resume" and not self.inherited and record.lock_lost_ns is None:
+        # logind gives no lock while the machine goes down.
+        if event.action == "resume" and record.lock_held and not (self.inherited or record.lock_lost_ns):
             record.lock_lost_ns = at_ns
         if not self.processes:
             return

@@ -99,7 +99,7 @@ TOLD: dict[str, tuple[tuple[Event, ...], str]] = {
     "hook-unknown": (hook("unknown", ""), "ended is not known: unknown"),
     "wave-overran": (
         (PLAN, PLANNED, WAVE, d.WaveEnded(wave=0, outcome="overran", stragglers=("u-web",))),
-        "wave 0 (priority 7) ended after its 10 s with 1 pod still running",
+        "wave 0 (priority 7) ended after its 7 s with 1 pod still running",
     ),
     "pods-unfinished": (
         (PLANNED, d.PodsEnded(unfinished=("u-web",))),
@@ -217,6 +217,15 @@ def test_an_order_beside_the_waves_that_fails(what: str) -> None:
     (notice,) = tell(BESIDE[what], ended(BESIDE[what].key, "timed-out")).notices
     assert notice.code == f"{what}-failed"
     assert "(timed-out): it refuses" in notice.text
+
+
+def test_logind_waits_for_the_kubelets_lock_too() -> None:
+    """After a restart of the daemon also."""
+    signal = f.PrepareForShutdown(active=True, kubelet_lock=True)
+    again = (started(preparing=True, lock_inherited=False), d.Resumed(action="resume"))
+    told = tell(signal, began(lock_held=False), *again)
+    assert not {"lock-not-held", "lock-lost"} & {notice.code for notice in told.notices}
+    assert (told.lock_held, told.lock_lost_ns) == (False, None)
 
 
 def test_every_sentence_is_tried() -> None:
