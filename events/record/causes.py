@@ -114,8 +114,8 @@ CAUSES: tuple[CauseRow, ...] = (
         "SIGKILL from elsewhere",
         # Neither we nor a kubelet sent it.
         lambda pod: (
-            bool(pod.containers)
-            and all(each.killed_ns is None and each.asked_ns is None for each in pod.containers)
+            "by the kubelet" not in pod.reason
+            and [*dict.fromkeys((each.killed_ns, each.asked_ns) for each in pod.containers)] == [(None, None)]
         ),
     ),
     CauseRow(

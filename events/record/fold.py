@@ -545,8 +545,7 @@ class ShutdownFold(EpisodeFold):
         record, self.begun = self.record, True
         record.kind, record.lock_held = event.kind, event.lock_held
         record.grant_ns, record.budget_ns = event.grant_ns, event.budget_ns
-        record.deadline_ns = self.since(event.deadline_ns)
-        record.release_by_ns = self.since(event.release_by_ns)
+        record.deadline_ns, record.release_by_ns = map(self.since, (event.deadline_ns, event.release_by_ns))
         # logind waits for the kubelet's lock too.
         if not (event.lock_held or record.by.kubelet_lock):
             record.lock_lost_ns = 0
@@ -610,7 +609,7 @@ class ShutdownFold(EpisodeFold):
             self.note("volumes-mounted", wave=event.wave, count=count, pods=pods)
         if event.outcome == "overran" and event.stragglers:
             count = plural(len(event.stragglers), "pod")
-            period = span((wave.deadline_ns or 0) - wave.began_ns)
+            period = span((wave.deadline_ns or 0) - (wave.began_ns or 0))
             self.note("wave-overran", wave=event.wave, priority=wave.priority, period=period, count=count)
 
     @meaning(d.PodsEnded)

@@ -248,6 +248,12 @@ ROOTED: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
     ),
     ("the hook was too long", {"outcome": "graceful", "hooks": (HUNG,)}, {}, "hook-timed-out"),
     (
+        "a deletion of the shutdown before",
+        {"containers": (replace(TOLD, killed_ns=None),), "reason": "SIGKILL by the kubelet for main"},
+        {},
+        "grace-over",
+    ),
+    (
         "without the lock, which it did not need",
         {"containers": (taken_after(3),)},
         {"notices": (notice("lock-not-held"),)},
