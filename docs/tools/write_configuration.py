@@ -47,15 +47,15 @@ win, field by field and gate by gate). A file has one or more YAML or JSON docum
 The kubelet's document may be inside another one: in a ConfigMap's text (kubeadm), below `kubelet`,
 `kubeletConfig`, `kubeletConfiguration` or `kubeletExtraConfig` (EKS, OpenShift, Karpenter, eksctl, kops,
 Talos), beside kubeadm's other documents, or without its head. `config check` and `config show` name the
-place. It is read as the kubelet reads it: of several documents the first, of a field that is there twice the
-last, an empty gate as off. `config check` says where the kubelet is lenient, and an error says where the
-kubelet takes what Ebbtide does not (more entries and digits, negative seconds). A kubelet's `--config-dir`
-and flags are not read.
+place. Ebbtide reads it as the kubelet does: the first of several documents, the last of a repeated field, an
+empty gate as off. `config check` warns where the kubelet is lenient. Ebbtide refuses a few values that the
+kubelet accepts (more entries and digits, negative seconds); the error says so. It does not read the kubelet's
+`--config-dir` and flags.
 
 Durations are Go's: `30s`, `1m30s`, `500ms`, `1.5h`. A field without a value counts as absent. `ebbtide config
 show` prints the effective values and their sources. `ebbtide config check` names all mistakes of a file, and
 checks logind's limit; with `--require-enabled` it also fails if graceful shutdown is off.
-[node.md](node.md#whose-periods) explains these periods beside the kubelet's own.
+[node.md](node.md#whose-periods) explains which of the two files may have periods.
 
 ```yaml
 apiVersion: {OWN_VERSION}
@@ -68,13 +68,13 @@ shutdownGracePeriodCriticalPods: 10s
 RULES = """\
 ## Rules
 
-These are the kubelet's, with its messages. A configuration that breaks one is refused (exit code 2); at a
-reload the daemon keeps the old one.
+These are the kubelet's rules, with its messages. Ebbtide refuses a configuration that breaks one (exit code
+2); at a reload the daemon keeps the old one.
 
 * `shutdownGracePeriodCriticalPods` is at most `shutdownGracePeriod`.
 * Both are zero or at least one second.
-* They need the gate `GracefulNodeShutdown`, without which the two rules above are off; the list by priority
-  needs `GracefulNodeShutdownBasedOnPodPriority`. Use one of the two forms.
+* Both need the gate `GracefulNodeShutdown`; if it is off, the two rules above do not apply. The list by
+  priority needs `GracefulNodeShutdownBasedOnPodPriority`. Use one of the two forms.
 
 Also: all periods and the reserve together fit 292 years. `AllBeta` in a KubeletConfiguration sets the two
 `GracefulNodeShutdown…` gates that no document names. Duplicate priorities cause a warning.
