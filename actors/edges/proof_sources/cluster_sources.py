@@ -1,7 +1,7 @@
 """Sources of proof in the cluster itself: statements on the Node, and the node's kubelet.
 
-A statement becomes a fact when it appears (`StatementsEdge`), and at each reading (`StatementSource`), which
-notices a removed one.
+A statement becomes a fact when it appears and when it is removed (`StatementsEdge`), and at each reading
+(`StatementSource`).
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ CONTRADICT: tuple[Source, ...] = ("peer",)
 
 
 class StatementSource:
-    """``name``: the person."""
+    """``name``: the person. ``told``: the last facts, by name."""
 
     def __init__(self, source: Source, view: ClusterView, node: str, node_uid: str) -> None:
-        self.source = source
+        self.source, self.told = source, dict[str, Said]()
         self._view, self._node, self._uid = view, node, node_uid
 
     @property
@@ -54,7 +54,9 @@ class StatementSource:
         return said.by if said is not None else ""
 
     async def read(self, machine: Machine) -> Said | None:
-        return self.said()
+        if (said := self.said()) is not None:
+            self.told[self.name] = said
+        return said
 
     def said(self) -> Said | None:
         """None: no such statement, or another Node."""
@@ -86,44 +88,53 @@ class StatementSource:
 
 
 class StatementsEdge(Edge):
-    """A removed statement becomes ``unknown``, a removed contradiction ``off``."""
+    """A removed statement becomes ``unknown``, a removed contradiction ``off``.
+
+    Each is recorded, and a kubelet can write a hundred a second. A contradiction and the end of a proof come
+    at once: a taint must not rest on the statement. Before one repeats, its opposite waits for its time.
+    """
 
     def __init__(
         self, sources: Sequence[StatementSource], view: ClusterView, node: str, clock: Clock
     ) -> None:
         self._sources, self._view, self._node, self._clock = sources, view, node, clock
-        self._told: dict[tuple[Source, str], Said] = {}
         self.effects: Mapping[type[Order], Effect] = {}
 
     async def run(self, outlet: Outlet) -> None:
         await self._view.listed()
-        again_at = math.inf
+        told_at = on_at = -math.inf
         while True:
-            news = self._view.of(self._node).news
-            found = {(each.source, each.name): said for each in self._sources if (said := each.said())}
-            gone = {
-                who: Said("off", error=TAKEN_BACK) if who[0] in CONTRADICT else Said("unknown")
-                for who in self._told
-                if who not in found
-            }
-            again = again_at <= trio.current_time()
-            for who, said in (found | gone).items():
-                if self._told.get(who) != said or (again and said.verdict == "on"):
-                    source, name = who
-                    begun_ns = self._clock.mono_ns()
-                    await outlet.put(
-                        EvidenceRead(source=source, name=name, begun_ns=begun_ns, **said._asdict())
-                    )
-                    if said.verdict == "on":
-                        again_at = trio.current_time() + AGAIN_SECONDS
-            if all(said.verdict != "on" for said in found.values()):
-                again_at = math.inf
-            before, self._told, observed = self._told, found, self._view.of(self._node)
-            # Each statement is recorded, and a kubelet can write a hundred a second.
-            await trio.sleep(observed.report_seconds if found != before else 0)
-            alive = observed.node.alive if observed.node is not None else None
-            ends_at = _ends_at(alive, observed) if alive is not None else math.inf
-            with trio.move_on_at(min(again_at, ends_at if ends_at > trio.current_time() else math.inf)):
+            now, observed = trio.current_time(), self._view.of(self._node)
+            news, next_at, wakes = observed.news, told_at + observed.report_seconds, [math.inf]
+            # Reversed: a proof ends before a contradiction.
+            told = {(each, name): was for each in self._sources[::-1] for name, was in each.told.items()}
+            found = {(each, each.name): said for each in self._sources if (said := each.said())}
+            opposed = any(said.verdict == "on" for said in told.values())
+            for who in found | told:
+                (source, name), last, contradicts = who, told.get(who), who[0].source in CONTRADICT
+                said = found.get(who, Said("off", error=TAKEN_BACK) if contradicts else Said("unknown"))
+                again = said.verdict == "on" and (not opposed or on_at + AGAIN_SECONDS <= now)
+                if said == last and not again:
+                    continue
+                if next_at <= now:
+                    told_at = now
+                elif not again:
+                    wakes.append(next_at)
+                    if contradicts or last is None or last.verdict != "off":
+                        continue
+                    said = Said("unknown")
+                source.told.pop(name, None)
+                if who in found:
+                    source.told[name] = said
+                begun_ns = self._clock.mono_ns()
+                fact = EvidenceRead(source=source.source, name=name, begun_ns=begun_ns, **said._asdict())
+                await outlet.put(fact)
+                on_at = now if said.verdict == "on" else on_at
+            if any(said.verdict == "on" for said in found.values()):
+                wakes.append(on_at + AGAIN_SECONDS)
+            if observed.node is not None and observed.node.alive is not None:
+                wakes.append(_ends_at(observed.node.alive, observed))
+            with trio.move_on_at(min(at for at in wakes if at > now)):
                 await news.wait()
 
 

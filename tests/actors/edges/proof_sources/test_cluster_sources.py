@@ -158,11 +158,14 @@ class Clock:
 
 
 @asynccontextmanager
-async def telling(first: NodeView) -> AsyncIterator[tuple[ClusterView, Outbox]]:
+async def telling(
+    first: NodeView, made: list[StatementSource] | None = None
+) -> AsyncIterator[tuple[ClusterView, Outbox]]:
     view, box = ClusterView(), Outbox()
     view.nodes.replace([first], first.version)
     view.leases.replace([LEASE], "1")
-    sources = [StatementSource(each, view, "n", "u") for each in STATED]
+    sources = made if made is not None else []
+    sources += [StatementSource(each, view, "n", "u") for each in STATED]
     async with trio.open_nursery() as nursery:
         nursery.start_soon(StatementsEdge(sources, view, "n", Clock()).run, box)
         await wait_all_tasks_blocked()
@@ -214,7 +217,7 @@ async def test_each_is_told_once_it_is_there_and_when_it_is_taken_back(autojump_
             ("declared", "ann@example.test", "unknown", ""),
         ]
         await put(view, projected(version="4"))
-        assert told(box) == [("certificate", "", "unknown", ""), ("declared", "bob", "unknown", "")]
+        assert told(box) == [("declared", "bob", "unknown", ""), ("certificate", "", "unknown", "")]
         await put(view, projected(version="5", labels={"a": "b"}))
         assert told(box) == []
         # Contradictions come first, so no proof counts for a moment. Without a boot it applies to any.
@@ -243,6 +246,36 @@ async def test_statements_without_an_end(autojump_clock: MockClock, *, floods: b
         assert told(box)
 
 
+async def test_a_flood_delays_no_contradiction_and_no_end_of_a_proof(autojump_clock: MockClock) -> None:
+    """They come at once, but not again before the proof or the contradiction's end that is due."""
+    off = {DECLARED_ANNOTATION: DECLARED}
+    sources: list[StatementSource] = []
+    async with telling(projected(off), sources) as (view, box):
+        ann, db = ("declared", "ann@example.test"), ("peer", "db-2")
+        view.of("n").report_seconds = FLOOD_REPORT_SECONDS
+        told(box)
+        seen: list[list[tuple[str, str, str]]] = []
+        for version in range(2, 202):
+            said = off if version % 2 else {ALIVE_ANNOTATION: ALIVE | {"boot": "", "seconds": 7200}}
+            view.nodes.put(projected(said, version=str(version)))
+            await wait_all_tasks_blocked()
+            seen.append([each[:3] for each in told(box)])
+            await trio.sleep(1)
+        assert seen[0] == [(*db, "on"), (*ann, "unknown")]
+        assert not any(seen[1:])
+        await trio.sleep(FLOOD_REPORT_SECONDS)
+        assert [each[:3] for each in told(box)] == [(*ann, "off"), (*db, "off")]
+        # A reading may report a proof earlier.
+        view.nodes.put(projected(version="300"))
+        await wait_all_tasks_blocked()
+        for version in (301, 303):
+            view.nodes.put(projected(off, version=str(version)))
+            assert [await each.read(MACHINE) is None for each in sources] == [True, True, True, False]
+            view.nodes.put(projected(version=str(version + 1)))
+            await wait_all_tasks_blocked()
+        assert [each[:3] for each in told(box)] == [(*ann, "unknown")] * 3
+
+
 async def test_the_clouds_taint_that_outlives_a_start_says_nothing(autojump_clock: MockClock) -> None:
     """The cloud's taint names no boot: it names the heartbeats when this leader saw it being set, and none if
     it was there before. The core knows later ones.
@@ -251,7 +284,7 @@ async def test_the_clouds_taint_that_outlives_a_start_says_nothing(autojump_cloc
         assert marks(box) == [""]
         view.nodes.put(projected(version="2"))
         await put(view, tainted("3"))
-        assert marks(box) == ["l1"]
+        assert marks(box) == ["", "l1"]
         await put(view, tainted("4", ready="True")._replace(status_mark="s2"))
         assert marks(box) == []
         assert await asked(view, "cloud-taint") == Said("off", "nodeUID", "u", mark="l1")
