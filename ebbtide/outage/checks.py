@@ -219,6 +219,7 @@ def machine_ids(seen: ClusterCheck) -> Findings:
             text = f"the systemUUID {uuid} of {node.name} is a default of firmwares: it proves nothing"
             yield critical("junk-uuid", text, f"have its vendor's tool write one, or {BIND}")
             continue
+        owners.setdefault(("systemUUID", spelled.setdefault(unswapped(uuid), uuid)), []).append(node.name)
         if node.sources and node.first_uuid not in ("", uuid):
             text = (
                 f"the systemUUID of {node.name} was {node.first_uuid} first, and is {uuid}: its kubelet may"
@@ -229,8 +230,6 @@ def machine_ids(seen: ClusterCheck) -> Findings:
                 f" {FIRST_UUIDS_LABEL} and {NODE_LABEL}={node.view.uid} (its journal), then the leader's pod"
             )
             yield critical("changed-uuid", text, cure)
-        else:
-            owners.setdefault(("systemUUID", spelled.setdefault(unswapped(uuid), uuid)), []).append(node.name)
     for (kind, name), names in sorted(owners.items()):
         if names[1:] and name:
             text = f"{named(names)} share the {kind} {name}: it proves nothing for any of them"

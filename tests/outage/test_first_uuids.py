@@ -159,14 +159,12 @@ async def test_objects_of_others(autojump_clock: MockClock) -> None:
 
 
 def test_nodes_that_name_one_machine_hear_of_each_other() -> None:
-    """Also after one names another, or is deleted. EC2's providerID has several spellings."""
+    """At once, and after one names another, or is deleted. EC2's providerID has several spellings."""
     view = ClusterView()
     a, b = node("a", "u1", "aws:///z/i-1"), node("b", "u2")
-    view.first_uuids = {key: "u2" for each in (a, b) for key in machine_keys(each)}
     for each in (a, b):
         view.nodes.put(each)
-    assert view.identity_of(a) == ("u2", "", "")
-    assert view.identity_of(b) == ("", "", "")
+    assert view.identity_of(a) == view.identity_of(b) == ("", "", "")
     news = view.of("b").news
     view.nodes.put(a._replace(version="2", system_uuid="u2"))
     assert news.is_set()
@@ -177,24 +175,29 @@ def test_nodes_that_name_one_machine_hear_of_each_other() -> None:
     view.nodes.put(a._replace(version="4"))
     assert news.is_set()
     view.nodes.remove(view.nodes.kept["b"]._replace(version="5"))
-    assert view.identity_of(a) == ("u2", "", "")
+    assert view.identity_of(a) == ("", "", "")
 
 
 def test_a_kubelet_that_names_all_machines_in_turn() -> None:
-    """It takes no identity from the others: only its first UUID counts. A power-off checks each name."""
+    """It takes the identity from one of them: a restored machine has two UUIDs, in either byte order."""
     view = ClusterView()
-    liar, victims = node("a", "u0"), [node(f"v{at}", f"u{at}") for at in range(1, 4)]
-    view.first_uuids = {key: each.system_uuid for each in (liar, *victims) for key in machine_keys(each)}
-    for version, first in ((1, "u0"), (2, "")):
-        view.first_uuids[machine_keys(liar)[0]] = first
+    uuids = [f"{at}0112233-4455-6677-8899-aabbccddeeff" for at in range(6)]
+    swapped = "33221100-5544-7766-8899-aabbccddeeff"
+    liar, victims = node("a", uuids[0]), [node(f"v{at}", uuids[at]) for at in range(1, 6)]
+    for each in (liar, *victims):
+        view.nodes.put(each)
+    view.first_uuids = {machine_keys(liar)[0]: uuids[0]}
+    for at, uuid in enumerate(["", swapped, *uuids[1:], *uuids[1:]], start=2):
+        view.nodes.put(liar._replace(version=str(at), system_uuid=uuid))
         for each in victims:
-            view.nodes.put(each)
-            view.nodes.put(
-                lies := liar._replace(version=f"{version}{each.name[1:]}", system_uuid=each.system_uuid)
-            )
-            assert view.identity_of(each) == ("", "", "")
-            assert view.identity_of(lies) == (first, each.name, "")
-            assert view.others_named(each, each.system_uuid) == [lies]
+            same = "a" if each.system_uuid == uuid == uuids[1] else ""
+            assert view.identity_of(each) == ("", same, "")
+    lies = view.nodes.kept["a"]
+    assert view.identity_of(lies) == (uuids[0], "v5", "")
+    # Another Node of its name begins anew, also if no watch has seen the old one's end.
+    for at, uuid in enumerate(uuids[3:5], start=90):
+        view.nodes.put(liar._replace(version=str(at), system_uuid=uuid, uid="another"))
+    assert [view.identity_of(each).same_uuid_node for each in victims] == ["", "", "", "a", ""]
 
 
 def test_the_other_byte_order_is_the_same_uuid() -> None:
@@ -204,7 +207,6 @@ def test_the_other_byte_order_is_the_same_uuid() -> None:
         node("a", "00112233-4455-6677-8899-aabbccddeeff"),
         node("b", "33221100-5544-7766-8899-aabbccddeeff"),
     )
-    view.first_uuids = {key: each.system_uuid for each in (a, b) for key in machine_keys(each)}
     for each in (a, b):
         view.nodes.put(each)
     assert (view.identity_of(a).same_uuid_node, view.identity_of(b).same_uuid_node) == ("b", "a")

@@ -10,7 +10,7 @@ import math
 import re
 import sys
 from calendar import timegm
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from functools import partial
@@ -63,6 +63,8 @@ REPORT_SECONDS, FLOOD_REPORT_SECONDS = 0.5, 600.0
 RENEWAL_FRACTION, MISSED_RENEWALS = 0.25, 1.15
 #: The kubelet's default. One of a second could begin two outages a second, and a person waits for a long one.
 LEASE_SECONDS, LEASE_SECONDS_MIN, LEASE_SECONDS_MAX = 40, 4, 3600
+#: A restored machine names its own and another UUID. A kubelet could name all machines in turn.
+CLAIMS_MAX = 2
 
 KUBELET_PORT = 10250
 #: Dual-stack nodes have two. A kubelet may write 90 000, of 25 µs each: all outages would wait for seconds.
@@ -77,7 +79,6 @@ KEY_CHARACTERS = 32
 
 #: Interned literals: a record leaves out a default by identity.
 READY: dict[object, Ready] = {"True": "True", "False": "False", "Unknown": "Unknown"}
-
 
 #: The daemon's note has some 300 characters; a person may add a reason.
 LAST_BOOT_CHARACTERS_MAX, DECLARED_CHARACTERS_MAX = 1024, 8192
@@ -315,6 +316,8 @@ class ObservedNode:
         #: is about the boot before. Empty: the taint is older than the first look.
         self.cloud_off_at = math.inf
         self.cloud_marks = "", ""
+        #: The first `CLAIMS_MAX` UUIDs that this leader saw it name.
+        self.claims: tuple[str, ...] = ()
         self.alive_since = math.inf
         self.report_seconds = REPORT_SECONDS
         self.news = trio.Event()
@@ -373,7 +376,7 @@ class ClusterView:
 
     def __init__(self, tell: Tell = lambda level, line: None, labels: Collection[str] | None = None) -> None:
         self._labels = labels
-        self._observed: dict[str, ObservedNode] = {}
+        self._observed = defaultdict[str, ObservedNode](ObservedNode)
         self._watches = (
             Sees("nodes", tell, lambda: None),
             Sees("leases of nodes", tell, lambda: self.sees(self._watches[1].since)),
@@ -388,10 +391,7 @@ class ClusterView:
         self.sees_since = math.inf
 
     def of(self, node: str) -> ObservedNode:
-        observed = self._observed.get(node)
-        if observed is None:
-            observed = self._observed[node] = ObservedNode()
-        return observed
+        return self._observed[node]
 
     def project(self, node: api.ApiNode) -> NodeView:
         view = project_node(node)
@@ -440,6 +440,10 @@ class ClusterView:
         elif before is None or node.alive != before.alive:
             observed.alive_since = trio.current_time()
         observed.node = node
+        # Another Node may follow under this name.
+        known = observed.claims if before and node and before.uid == node.uid else ()
+        named = unswapped(node.system_uuid) if node else ""
+        observed.claims = tuple(dict.fromkeys(filter(None, (*known, named))))[:CLAIMS_MAX]
         if node is None or not node.cloud_off:
             observed.cloud_off_at, observed.cloud_marks = math.inf, ("", "")
         elif before is not None and not before.cloud_off and observed.lease is not None:
@@ -466,17 +470,16 @@ class ClusterView:
         observed.lease = lease
         self._tell(name, observed)
 
-    def others_named(self, node: NodeView, machine: str) -> list[NodeView]:
-        found = self.there() if self._named[machine] > 1 else ()
-        return [each for each in found if each.uid != node.uid and machine in _names_of(each)]
-
     def identity_of(self, node: NodeView) -> MachineClaims:
-        """Another Node's UUID counts if it is its first: a kubelet could name all machines in turn."""
-        first, uuid = self.first_uuids, unswapped(node.system_uuid)
-        same = self.others_named(node, uuid)
-        firsts = [each.name for each in same if each.system_uuid in map(first.get, machine_keys(each))]
-        others = [each.name for each in self.others_named(node, _provider_name(node.provider_id))]
-        return MachineClaims(other_first_uuid(first, node), min(firsts, default=""), min(others, default=""))
+        uuid, provider = unswapped(node.system_uuid), _provider_name(node.provider_id)
+
+        def others(machine: str) -> list[str]:
+            found = self.there() if self._named[machine] > 1 else ()
+            return [each.name for each in found if each.uid != node.uid and machine in _names_of(each)]
+
+        same = [each for each in others(uuid) if uuid in self.of(each).claims]
+        first = other_first_uuid(self.first_uuids, node)
+        return MachineClaims(first, min(same, default=""), min(others(provider), default=""))
 
     def _tell(self, name: str, observed: ObservedNode) -> None:
         if observed.node is None and observed.lease is None:
@@ -569,7 +572,7 @@ def taint_patch(node: api.ApiNode, order: outage_events.SetTaint) -> api.JsonObj
 
 def quarantine_patch(node: api.ApiNode) -> api.JsonObject | None:
     """None if it is set."""
-    if any(_is_quarantine(taint) for taint in node.spec.taints):
+    if QUARANTINE["key"] in [taint.get("key") for taint in node.spec.taints]:
         return None
     meta = {"resourceVersion": node.metadata.resource_version}
     return {"metadata": meta, "spec": {"taints": [*node.spec.taints, QUARANTINE]}}
@@ -578,15 +581,12 @@ def quarantine_patch(node: api.ApiNode) -> api.JsonObject | None:
 def untaint_patch(node: api.ApiNode) -> api.JsonObject | None:
     """Remove all that is ours; None if it has none."""
     note = read_note(node)
-    left = [each for each in node.spec.taints if not (_is_quarantine(each) or is_our_taint(each, note))]
+    left = [each for each in node.spec.taints if each.get("key") != QUARANTINE["key"]]
+    left = [each for each in left if not is_our_taint(each, note)]
     if len(left) == len(node.spec.taints) and NOTE_ANNOTATION not in node.metadata.annotations:
         return None
     meta = {"resourceVersion": node.metadata.resource_version, "annotations": {NOTE_ANNOTATION: None}}
     return {"metadata": meta, "spec": {"taints": left or None}}
-
-
-def _is_quarantine(taint: api.JsonObject) -> bool:
-    return bool(taint.get("key") == QUARANTINE["key"])
 
 
 class NodeEdge(Edge):
@@ -740,7 +740,7 @@ class NodeEdge(Edge):
             silent_ns = (trio.current_time() - self._view.heard_at(self._node)) * NS_PER_SECOND
             silent = silent_ns >= order.silent_ns or not order.silent_ns
             look, now = self._look(), project_node(node)
-            alone = not self._view.others_named(now, unswapped(order.system_uuid))
+            alone = not (order.system_uuid and look.claims.same_uuid_node)
             same = silent and alone and is_as_ordered(order, now, look.lease_mark)
             return None if same else Ending("failed", outage_events.CHANGED)
 
@@ -748,7 +748,7 @@ class NodeEdge(Edge):
 
     async def _set_taint(self, order: outage_events.SetTaint, outlet: Outlet) -> Ending:
         async def compare_and_swap(call: api.ApiCall) -> Ending:
-            again = api.AGAIN_SECONDS
+            again, claims = api.AGAIN_SECONDS, (self._told or self._look()).claims
             while True:
                 node, problem = await self._get(call)
                 await self._tell_if_known(outlet)
@@ -758,7 +758,8 @@ class NodeEdge(Edge):
                 # An earlier try of this order whose answer was lost.
                 if now.taint == "ours" and read_note(node).order == order.key:
                     return Ending()
-                if not is_as_ordered(order, now, self._look().lease_mark):
+                look = self._look()
+                if claims != look.claims or not is_as_ordered(order, now, look.lease_mark):
                     return Ending("failed", outage_events.CHANGED)
                 # One try: read both again before the next.
                 with suppress(api.Unanswered):
@@ -785,10 +786,9 @@ class NodeEdge(Edge):
         """Depends only on the Node's identity."""
 
         async def write(call: api.ApiCall) -> Ending:
-            try:
+            problem = ANOTHER_NODE
+            with suppress(_AnotherNode):
                 problem = await self._writer.change(call, self._patch(change))
-            except _AnotherNode:
-                problem = ANOTHER_NODE
             with suppress(api.Unanswered):
                 await self._get(call)
             await self._tell_if_known(outlet)

@@ -103,6 +103,8 @@ BOUND = Pool(
      ["critical junk-uuid", "warning no-source"]),
     (WELL._replace(nodes=(ONE._replace(first_uuid=UUID), TWO._replace(first_uuid=UUID))),
      ["critical changed-uuid"]),
+    (WELL._replace(nodes=(ONE, ONE._replace(view=VIEW._replace(name="worker-2"), first_uuid=OTHER))),
+     ["critical changed-uuid", "critical same-uuid"]),
     (WELL._replace(nodes=tuple(each._replace(view=each.view._replace(provider_id="aws:///z/i-1"))
                                for each in (ONE, TWO))), ["critical same-provider"]),
     (first(sources=(replace(BMC, identity_kind="nodeName", identity="worker-1"),)), []),

@@ -27,6 +27,7 @@ from ebbtide.actors.edges.kubernetes.node_view import (
     untaint_patch,
 )
 from ebbtide.actors.edges.kubernetes.node_writes import LAST_BOOT_ANNOTATION, last_boot_text
+from ebbtide.actors.interfaces import Ending
 from ebbtide.events import outage_events
 from ebbtide.events.base import NS_PER_SECOND as NS
 from ebbtide.events.codec import encode_event
@@ -235,6 +236,50 @@ def test_a_spoilt_word_says_nothing(fields: dict[str, Any]) -> None:
 class Nobody:
     async def call(self, method: str, path: str, **fields: Any) -> Answer:
         raise Unanswered("nobody is there")
+
+
+class OneNode:
+    """A server that refuses each write."""
+
+    def __init__(self) -> None:
+        self.patches = 0
+
+    async def call(self, method: str, path: str, **fields: Any) -> Answer:
+        if method == "PATCH":
+            self.patches += 1
+            return Answer(422)
+        ready = {"type": "Ready", "status": "Unknown", "lastHeartbeatTime": "s1"}
+        info = {"bootID": "b1", "systemUUID": "s"}
+        lease = {"metadata": {"name": "n"}, "spec": {"renewTime": "l1"}}
+        node = node_object(status={"nodeInfo": info, "conditions": [ready]})
+        return Answer(200, msgspec.json.encode(lease if path.startswith(LEASES_PATH) else node))
+
+
+async def test_another_node_names_the_machine(autojump_clock: MockClock) -> None:
+    """The view learns it while an order waits: neither taint nor command, and the core gets the reason.
+    A taint decided with it is set, and a bound node is switched off; a liar's third name changes nothing.
+    """
+    server, view, box = OneNode(), ClusterView(), Outbox()
+    edge = NodeEdge(server, view, "n", "u")
+    effect: Any = edge.effects[outage_events.SetTaint]
+    await edge.effects[outage_events.ReadNode](outage_events.ReadNode(key="r"), box)  # type: ignore[misc]
+    power_off = outage_events.PowerOff(
+        key="k", system_uuid="s", **{each: getattr(ORDER, each) for each in POWER_FIELDS}
+    )
+    bound = msgspec.structs.replace(power_off, system_uuid="")
+    changed = Ending("failed", outage_events.CHANGED)
+    assert await edge.as_ordered(power_off, box) is None
+    view.nodes.put(NODE._replace(name="m", uid="m"))
+    assert await effect(ORDER, box) == changed
+    assert box.of(outage_events.NodeRead)[-1].same_uuid_node == "m"
+    assert server.patches == 0
+    await effect(ORDER, box)
+    assert server.patches == 1
+    assert await edge.as_ordered(power_off, box) == changed
+    assert await edge.as_ordered(bound, box) is None
+    for version, uuid in enumerate("xys", start=2):
+        view.nodes.put(NODE._replace(name="m", uid="liar", version=str(version), system_uuid=uuid))
+    assert await edge.as_ordered(power_off, box) is None
 
 
 @asynccontextmanager
