@@ -411,8 +411,8 @@ class _Night:
         if self._began_late(pod):
             late = ("deadline-moved", "restarted")
             return next((_ROOT_BY_NOTICE.get(each, each) for each in late if each in self.codes), code)
-        cut_by_period = pod.grace_seconds < (pod.wanted_grace_seconds or 0)
-        return "period-too-short" if code == "time-cut" and cut_by_period else code
+        too_short = pod.grace_seconds < (pod.wanted_grace_seconds or 0) and not (pod.again and cut_by_grant)
+        return "period-too-short" if code == "time-cut" and too_short else code
 
     def root_of_cut_hook(self, pod: shutdown_record.PodRecord) -> str:
         """For a pod that ended by itself; empty: it had the time that it asks for."""

@@ -395,7 +395,7 @@ class ShutdownFold(EpisodeFold):
                 wanted_grace_seconds=spec.grace_seconds,
                 owner=spec.owner,
                 volumes=spec.volumes,
-                again=spec.uid in self.stopping,
+                again=spec.uid in self.stopping or spec.deletion is not None,
                 containers=[
                     shutdown_record.ContainerRecord(
                         name=each.name,

@@ -182,7 +182,7 @@ class PodRecord(RecordPart):
     wanted_grace_seconds: int | None = None
     #: It was not in the inventory at the signal.
     late: bool = False
-    #: Not its first stop: an earlier shutdown had begun it, or the kubelet started the pod again.
+    #: Not its first stop: an earlier shutdown or deletion began it, or the kubelet started the pod again.
     again: bool = False
     began_ns: int | None = None
     #: At the begin of its stop: an elastic budget gives more than the plan, a late start less.

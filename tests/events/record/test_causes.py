@@ -248,6 +248,12 @@ ROOTED: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
     ),
     ("the hook was too long", {"outcome": "graceful", "hooks": (HUNG,)}, {}, "hook-timed-out"),
     (
+        "a deletion left it less than its period",
+        {"grace_seconds": 4, "wanted_grace_seconds": 30, "again": True},
+        {},
+        "time-cut",
+    ),
+    (
         "a deletion of the shutdown before",
         {"containers": (replace(TOLD, killed_ns=None),), "reason": "SIGKILL by the kubelet for main"},
         {},

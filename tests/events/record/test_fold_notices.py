@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from msgspec.structs import replace
 
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
@@ -226,6 +227,12 @@ def test_logind_waits_for_the_kubelets_lock_too() -> None:
     told = tell(signal, began(lock_held=False), *again)
     assert not {"lock-not-held", "lock-lost"} & {notice.code for notice in told.notices}
     assert (told.lock_held, told.lock_lost_ns) == (False, None)
+
+
+def test_a_deletion_began_the_stop_before() -> None:
+    deleted = replace(WEB, deletion=values.Deletion(since_ns=98 * S, grace_seconds=4))
+    (pod,) = tell(replace(PLANNED, pod=deleted)).pods
+    assert pod.again
 
 
 def test_every_sentence_is_tried() -> None:
