@@ -50,8 +50,9 @@ class PodState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     deleted: bool = False
     #: The shutdown was cancelled after the stop began.
     withdrawn: bool = False
-    #: The end of the last delete's grace.
+    #: The end of the last delete's grace, and of the one before.
     delete_until_ns: int = 0
+    earlier_until_ns: int = 0
     first_ordinal: int = 0
     #: A daemon's start after the stop began.
     daemon_ns: int = 0
@@ -115,7 +116,7 @@ def _transitions() -> Transitions:
             (d.DeletePod, *HOOK_ENDS, d.SendSignal, d.TakeAutopsy, d.KillContainer)),
 
         Row("planned",    d.ShutdownCancelled,
-            lambda state, event, now: _spare(state, "the shutdown was cancelled"), "ended", (d.PodEnded,)),
+            lambda state, event, now: _leave(state, "the shutdown was cancelled"), "ended", (d.PodEnded,)),
         Row("stopping",   d.ShutdownCancelled, _cancelled),
         Row("planned",    d.PodsEnded,      _never_begun,       "ended",        (d.PodEnded,)),
         Row("stopping",   d.PodsEnded,      _given_up,          "ended",        (d.CancelOrder, d.PodEnded)),
@@ -523,6 +524,8 @@ def _describe_fate(state: PodState, now: int) -> tuple[d.PodOutcome, str]:
             why = next((down.error for down in still if down.error), "still there after SIGKILL")
             return "failed", f"{names}: {why}"
         return "unknown", f"{names} still running when the lock was released"
+    if again:
+        return "spared", f"the kubelet started {again} again after the cancel"
     killed = [down for down in downs if died_of_our_kill(down) or down.killed_before]
     if killed:
         return "killed", _killed_text(killed, state, now) + _hook_notes(downs)
@@ -537,8 +540,6 @@ def _describe_fate(state: PodState, now: int) -> tuple[d.PodOutcome, str]:
     if foreign:
         names = ", ".join(down.spec.name for down in foreign)
         return "killed", f"SIGKILL from elsewhere for {names}" + _hook_notes(downs)
-    if again:
-        return "spared", f"the kubelet started {again} again after the cancel"
     gone = ", ".join(down.spec.name for down in downs if down.end_unseen)
     if gone:
         return "unknown", f"{gone}: gone, end not seen{_hook_notes(downs)}"
@@ -580,7 +581,7 @@ def _graceful_text(downs: Sequence[ContainerState]) -> str:
     if all(down.never_ran or not down.spec.running for down in downs):
         return "none of its containers was running"
     worst = max(downs, key=lambda down: (down.exit_signal != "", down.exit_code or 0))
-    if worst.stop_since_ns == 0 and all(down.stop_since_ns == 0 for down in downs):
+    if all(down.stop_since_ns == 0 for down in downs):
         return f"had ended before its stop signal, {_end_text(worst)}"
     return _end_text(worst)
 
@@ -664,12 +665,10 @@ def _order_delete(state: PodState, until_ns: int, now: int) -> tuple[PodState, d
 
 def _shorten_delete(state: PodState, until_ns: int, now: int) -> Result:
     until_ns = max(until_ns, now)
-    if state.means != "api" or state.refused:
-        return state, ()
     # The API counts whole seconds, and a call for each pod of a wave costs time.
-    if until_ns > state.delete_until_ns - NS_PER_SECOND:
+    if state.means != "api" or state.refused or until_ns > state.delete_until_ns - NS_PER_SECOND:
         return state, ()
-    state, order = _order_delete(state, until_ns, now)
+    state, order = _order_delete(replace(state, earlier_until_ns=state.delete_until_ns), until_ns, now)
     return state, [order]
 
 
@@ -697,7 +696,7 @@ def _delete_ended(state: PodState, event: f.OrderEnded, now: int) -> Result:
         return state, ()
     # Order matters: after a cancel no hand-over follows; after a hand-over the pod is ours in any case.
     if state.refused and not refused_before and state.withdrawn:
-        return _spare(state, "the shutdown was cancelled before its delete was taken")
+        return _leave(state, "the shutdown was cancelled before its delete was taken")
     if state.means != "api":
         return _take_over(state, now)
     if event.result == "done":
@@ -708,19 +707,31 @@ def _delete_ended(state: PodState, event: f.OrderEnded, now: int) -> Result:
     reason = event.reason or event.result
     if not (state.deleted and reason.startswith(f.API_ANSWERED)):
         return state, [d.DeleteRefused(uid=uid, reason=reason)]
-    # The earlier deletion goes on with its own grace: the kubelet counts as failed only at the last chance.
-    limit_ns = max(down.limit_ns for down in state.downs)
+    # The earlier deletion goes on, so its grace counts again.
+    until_ns, hurried = state.earlier_until_ns, state.hurried
     downs = tuple(
-        replace(down, kill_at_ns=max(down.kill_at_ns, limit_ns - LAST_CHANCE_NS)) for down in state.downs
+        replace(
+            down,
+            deadline_ns=until_ns if hurried else down.deadline_ns,
+            kill_at_ns=max(down.kill_at_ns, overdue_ns(state.begun_ns, until_ns, down.limit_ns)),
+        )
+        for down in state.downs
     )
-    state = replace(state, downs=downs, grace_ns=limit_ns - state.begun_ns)
-    return state, [d.DeleteRefused(uid=uid, reason=reason, earlier=True)]
+    state = replace(
+        state,
+        downs=downs,
+        grace_ns=until_ns - state.begun_ns,
+        delete_until_ns=until_ns,
+        hurried=False,
+        finding="" if hurried else state.finding,
+    )
+    return state, [d.DeleteRefused(uid=uid, reason=reason, earlier_until_ns=until_ns)]
 
 
-def _spare(state: PodState, reason: str) -> Result:
+def _leave(state: PodState, reason: str, outcome: d.PodOutcome = "spared") -> Result:
     assert state.pod is not None
-    spared = d.PodEnded(uid=state.pod.uid, wave=state.wave, outcome="spared", reason=reason)
-    return replace(state, over=True), [spared]
+    ended = d.PodEnded(uid=state.pod.uid, wave=state.wave, outcome=outcome, reason=reason)
+    return replace(state, over=True), [ended]
 
 
 def _handed_over(state: PodState, event: d.HandedOver, now: int) -> Result:
@@ -761,8 +772,7 @@ def _taken_over(down: ContainerState, state: PodState, now: int) -> ContainerSte
     if state.refused:
         ours = replace(ours, phase="running", stop_since_ns=0, kill_at_ns=NEVER_NS)
         return begin_container(ours, now, down.deadline_ns, down.limit_ns, sleep_action=state.sleep_action)
-    note = "" if down.spec.hook is None else HANDED_OVER
-    return replace(ours, phase="turn", hook_note=note or down.hook_note), []
+    return replace(ours, phase="turn", hook_note=HANDED_OVER if down.spec.hook else down.hook_note), []
 
 
 # --- the handlers
@@ -803,8 +813,7 @@ def _adopted(state: PodState, event: d.PodPlanned, now: int) -> Result:
 
 
 def _hook_spent(down: ContainerState) -> ContainerState:
-    note = HANDED_OVER if down.spec.hook else ""
-    return replace(down, spec=replace(down.spec, hook=None), hook_note=note)
+    return replace(down, spec=replace(down.spec, hook=None), hook_note=HANDED_OVER if down.spec.hook else "")
 
 
 def _plan(event: d.PodPlanned, now: int) -> Result:
@@ -997,8 +1006,7 @@ def _note_last_kill(state: PodState, event: d.PodStopBegan | d.DeadlineMoved, no
     for index, down in enumerate(downs):
         # Only ever sooner: the later waves need the time.
         last_ns = event.kill_by_ns - LAST_CHANCE_NS if down.delegated else event.kill_by_ns
-        kill_at_ns = min(down.kill_at_ns, last_ns)
-        downs[index] = replace(down, limit_ns=event.kill_by_ns, kill_at_ns=kill_at_ns)
+        downs[index] = replace(down, limit_ns=event.kill_by_ns, kill_at_ns=min(down.kill_at_ns, last_ns))
     return replace(state, downs=tuple(downs)), ()
 
 
@@ -1114,11 +1122,7 @@ def _given_up(state: PodState, event: d.PodsEnded, now: int) -> Result:
 def _never_begun(state: PodState, event: d.PodsEnded, now: int) -> Result:
     if all(down.phase == "exited" for down in state.downs):
         return replace(state, over=True), [_pod_ended_event(replace(state, begun_ns=now), now)]
-    assert state.pod is not None
-    reason = "the lock was released before its wave"
-    return replace(state, over=True), [
-        d.PodEnded(uid=state.pod.uid, wave=state.wave, outcome="unknown", reason=reason)
-    ]
+    return _leave(state, "the lock was released before its wave", "unknown")
 
 
 def _deadline(state: PodState) -> int:

@@ -321,19 +321,18 @@ def _pod_deleted(state: KubeletState, event: d.DeletePod, now: int) -> Result:
 
 
 def _delete_refused(state: KubeletState, event: d.DeleteRefused, now: int) -> Result:
-    """A pod whose deletion was only not shortened is no evidence."""
-    if event.earlier:
-        return _without(state, event.uid), ()
-    return _hand_over(state, f"the API server did not take a delete: {event.reason}")
-
-
-def _without(state: KubeletState, uid: str) -> KubeletState:
-    plain = {each: at for each, at in state.plain.items() if each != uid}
-    return state if len(plain) == len(state.plain) else replace(state, plain=plain)
+    """A refusal to shorten a deletion restores the time of the pod's sign."""
+    if not event.earlier_until_ns:
+        return _hand_over(state, f"the API server did not take a delete: {event.reason}")
+    due_ns = max(now + SIGN_NS, event.earlier_until_ns - FLOOR_NS)
+    plain = {uid: due_ns if uid == event.uid else at_ns for uid, at_ns in state.plain.items()}
+    return replace(state, plain=plain), ()
 
 
 def _container_exited(state: KubeletState, event: f.ContainerExited, now: int) -> Result:
-    due_ns, state = state.plain.get(event.uid), _without(state, event.uid)
+    due_ns = state.plain.get(event.uid)
+    if due_ns is not None:
+        state = replace(state, plain={uid: at for uid, at in state.plain.items() if uid != event.uid})
     # Only a pod that the kubelet was to end is a sign.
     return (replace(state, ends=True) if due_ns else state), ()
 

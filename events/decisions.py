@@ -629,7 +629,7 @@ class DeleteRefused(Decision):
     uid: str
     reason: str
     #: It was to shorten an earlier deletion, which continues.
-    earlier: bool = False
+    earlier_until_ns: int = 0
 
 
 class DeleteOverdue(Decision):

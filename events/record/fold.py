@@ -734,7 +734,7 @@ class ShutdownFold(EpisodeFold):
 
     @meaning(d.DeleteRefused)
     def delete_refused(self, event: d.DeleteRefused) -> None:
-        if event.earlier:
+        if event.earlier_until_ns:
             # The server refused to shorten the deletion, so a hurry had no effect.
             self.pod(event.uid).hurried_ns = None
             return

@@ -25,6 +25,7 @@ _POINTS = (
     "kill_by_ns",
     "until_ns",
     "retry_at_ns",
+    "earlier_until_ns",
     "late_until_ns",
     "wake_ns",
 )

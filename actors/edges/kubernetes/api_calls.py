@@ -71,8 +71,6 @@ HTTP_GONE, HTTP_TOO_MANY, HTTP_TIMED_OUT = 410, 429, 504
 #: Between two tries; doubles.
 AGAIN_SECONDS = 0.05
 AGAIN_SECONDS_MAX = 0.5
-#: The last try comes so long before a call's end, whatever pause the server asks for.
-LAST_TRY_SECONDS = 0.25
 #: In the journal.
 WHY_CHARACTERS_MAX = 200
 #: Texts for a new object of this name, or an object of another node (NodeRestriction, and the node authorizer
@@ -176,9 +174,8 @@ class ApiCall:
                 last = error
             if isinstance(last, Answer) and last.code != HTTP_TOO_MANY and last.code < 500:
                 return last
-            asked = last.retry_after_seconds if isinstance(last, Answer) else 0.0
-            pause = min(asked or again, self.left_seconds - LAST_TRY_SECONDS)
-            if pause <= 0:
+            pause = (isinstance(last, Answer) and last.retry_after_seconds) or again
+            if pause >= self.left_seconds:
                 if isinstance(last, Unanswered):
                     raise last
                 return last
