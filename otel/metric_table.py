@@ -211,9 +211,8 @@ def _count(to: Meters, record: Record) -> None:
             pod = event.pod
             _count_last(to, to.open_pods.get(pod.uid), "")
             to.open_pods[pod.uid] = open_pod(pod)
-            to.open_pods[pod.uid].short = (
-                pod.grace_seconds is not None and event.grace_seconds < pod.grace_seconds
-            )
+            short = pod.deletion is None and event.grace_seconds < (pod.grace_seconds or 0)
+            to.open_pods[pod.uid].short = short
         case d.HookEnded() as event:
             known = to.open_pods.get(event.uid)
             kind = known.hooks.get(event.container, "unknown") if known is not None else "unknown"

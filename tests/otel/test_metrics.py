@@ -15,7 +15,7 @@ from ebbtide.events.base import NS_PER_SECOND, Event, Record
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.facts import LogindRead
 from ebbtide.events.reader import History
-from ebbtide.events.values import Pod
+from ebbtide.events.values import Deletion, Pod
 from ebbtide.otel import metric_table as of_meters
 from ebbtide.otel.metric_table import Meters, ReadContext, ShippingState, as_openmetrics, exposition, fold
 from tests.journals import SHUTDOWN, began, steps
@@ -96,12 +96,18 @@ def test_sums_go_on_after_they_were_written_down(cut: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "asked, hook, cause",
-    [(30, "done", "grace"), (60, "done", "period"), (60, "timed-out", "hook"), (None, "done", "grace")],
+    "asked, deletion, hook, cause",
+    [
+        (30, None, "done", "grace"),
+        (60, None, "done", "period"),
+        (60, Deletion(since_ns=0, grace_seconds=30), "done", "grace"),
+        (60, None, "timed-out", "hook"),
+        (None, None, "done", "grace"),
+    ],
 )
-def test_a_kill_has_its_cause(asked: int | None, hook: str, cause: str) -> None:
+def test_a_kill_has_its_cause(asked: int | None, deletion: Deletion | None, hook: str, cause: str) -> None:
     """A hook that used up the grace, a wave shorter than the grace, or the grace itself."""
-    pod = Pod(uid="uid-web-0", namespace="shop", name="web-0", grace_seconds=asked)
+    pod = Pod(uid="uid-web-0", namespace="shop", name="web-0", grace_seconds=asked, deletion=deletion)
     ran = d.HookEnded(uid="uid-web-0", container="main", result=hook)  # type: ignore[arg-type]
     meters = folded(BEGAN, d.PodPlanned(wave=0, grace_seconds=30, pod=pod), ran, ended("web-0", "killed"))
     assert meters.counts[of_meters.LAST_PODS] == {f"0,,killed,{cause}": 1}
