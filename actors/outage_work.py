@@ -160,7 +160,7 @@ def _elsewhere(state: StuckPodState, event: o.ElsewhereRead, now: int) -> Result
         return state, ()
     told = Successor(node=event.node if event.ready else "", waiting=event.waiting)
     successors = {**state.successors, event.uid: told}
-    if told == Successor():  # gone, or of no use yet: new pods may come and go without an end
+    if not event.node and not event.waiting:  # gone: new pods may come and go without an end
         del successors[event.uid]
     after = replace(state, successors=successors)
     return _succeeded(state, after, now) if state.phase == "gone" else (after, ())

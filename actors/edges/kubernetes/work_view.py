@@ -682,7 +682,10 @@ class WorkEdge(Edge):
             # It may still exist, and is no successor.
             self._before[owner] |= {uid}
             if by:
-                self._claimed.setdefault(owner, {})[by] = None
+                # A place counts Ready pods: another lost pod may have named the same one.
+                ready = (each for each, pod in self._new.items() if pod.ready and owner_of(pod) == owner)
+                claimed = self._claimed.setdefault(owner, {})
+                claimed |= dict.fromkeys([each for each in (by, *ready) if each not in claimed][:1])
             return
         del self._before[owner]
         self._claimed.pop(owner, None)

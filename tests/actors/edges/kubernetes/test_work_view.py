@@ -410,6 +410,26 @@ def recorded(*events: Event) -> list[Record]:
     return [Record(seq=at, event=event, **step) for at, event in enumerate(events, 2)]
 
 
+async def test_each_new_pod_counts_for_one_lost_pod(autojump_clock: MockClock) -> None:
+    """A place counts Ready pods, so two records may name the same one. A later list leaves out as many."""
+    server = Server()
+    for name in "abcd":
+        server.pod(web(f"web-{name}", "worker"))
+    async with working(server) as hand:
+        await hand.list()
+        for gone, new in ("ax", "by", "cz"):
+            server.remove(PODS_PATH, f"uid-web-{gone}")
+            server.pod(web(f"web-{new}", "other", status=ready()))
+        await hand.said()
+        for gone, by in ("ax", "bz", "cz"):
+            hand.edge.observe(
+                recorded(outage_events.PodRecovered(uid=f"uid-web-{gone}", by=f"uid-web-{by}", elapsed_ns=0))
+            )
+        listed = (await hand.list())[0]
+        assert isinstance(listed, outage_events.WorkListed)
+        assert listed.replaced == ("uid-web-x", "uid-web-y", "uid-web-z")
+
+
 async def test_until_the_outage_is_over(autojump_clock: MockClock) -> None:
     """Silent until the next list; a waiting list is dropped."""
     server = Server()
