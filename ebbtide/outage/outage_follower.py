@@ -29,7 +29,7 @@ from ebbtide.events.catalog import Source
 from ebbtide.events.codec import BadPayload, UnknownType
 from ebbtide.events.disk import OUTAGE_LIMITS, trim
 from ebbtide.events.outage_events import LeaderStarted, NodeDeleted, NodeRead, OutageSettings, ProofWasWrong
-from ebbtide.events.reader import History
+from ebbtide.events.reader import History, Scan
 from ebbtide.events.recovery import ForeignJournal, Verdict, refuse_foreign
 from ebbtide.events.segment import JOURNAL_ID_BYTES, OUTAGE_LOGIC, Identity
 from ebbtide.events.units import size_text
@@ -124,8 +124,9 @@ def recover_outages(
         if system.logic != OUTAGE_LOGIC:
             raise BadPayload("its checkpoint is no outage's")
         system.next_seq = verdict.start(fresh_id).after.seq + 1
-        # The outage may have begun before the checkpoint.
-        for raw in History(sources).raw():
+        # The outage may have begun before the checkpoint, and its alarm may be before or behind a gap.
+        scans = (Scan(each, None) for each in (*history.path.older, *history.path.segments))
+        for raw in (raw for scan in scans for piece in scan.pieces() for raw in piece.records):
             if raw.seq == system.episode:
                 trace_id = shutdown_trace_id(raw.hash)
             if raw.tag == ProofWasWrong.__name__ and raw.wall_ns > alarms_since_ns:

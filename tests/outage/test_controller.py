@@ -45,10 +45,12 @@ from ebbtide.actors.edges.kubernetes.node_view import (
 from ebbtide.actors.edges.proof_sources.proof_source import SourcesEdge
 from ebbtide.actors.edges.proof_sources.remediators import KINDS, LIST_EVERY_SECONDS
 from ebbtide.actors.interfaces import Edge, Effect, Ending, Outlet
+from ebbtide.actors.system import System, as_checkpoint
 from ebbtide.events import outage_events
 from ebbtide.events.base import Event, Fact, Order, Record
 from ebbtide.events.outage_events import CloseRead, EvidenceRead, PauseRead, ReadSources
 from ebbtide.events.reader import History
+from ebbtide.events.segment import OUTAGE_LOGIC, segment_file_name
 from ebbtide.log import LogOutput
 from ebbtide.outage import outage_follower
 from ebbtide.outage.configuration import parse_outage
@@ -64,14 +66,15 @@ from ebbtide.outage.controller import (
     urgency,
 )
 from ebbtide.outage.controller_metrics import OutageMetrics
-from ebbtide.outage.outage_follower import REST_SECONDS, Follower, Shared
+from ebbtide.outage.outage_follower import REST_SECONDS, Follower, Shared, recover_outages
 from ebbtide.replay.sim.scenario import Draws
 from ebbtide.replay.sim.sim_outage import COUNTED
 from tests.actors.edges.kubernetes.config_map_fake import ConfigMaps
 from tests.actors.edges.kubernetes.write_fake import Asked, Scripted, status
 from tests.actors.edges.process.process_bed import Outbox
 from tests.actors.runner_parts import TrioClock
-from tests.events.making import IDENTITY
+from tests.events.making import IDENTITY, stamp
+from tests.journals import JOURNAL_ID, Journal, Memory, checkpoint, steps
 from tests.waiting import until
 
 HANGS = outage_events.Attachment(name="va-1", volume="pv-1", driver="d", deleting=True)
@@ -338,10 +341,28 @@ async def test_an_alarm_outlives_later_outages(
         assert ("ProofWasWrong" in await stored_tags(server)) is kept
 
 
+@pytest.mark.parametrize("alarmed", [1, 3])
+async def test_an_alarm_before_or_behind_a_gap(alarmed: int, autojump_clock: MockClock) -> None:
+    """It keeps its outage, though the checkpoint behind both needs no history."""
+    journal, seq = Journal(IDENTITY._replace(machine_id="uid-n", logic=OUTAGE_LOGIC)), 1
+    for number in range(1, 5):
+        at = stamp(seq)
+        journal.begin(at).add(checkpoint(seq, at, as_checkpoint(System(logic=OUTAGE_LOGIC))))
+        if number < 4:
+            wrong = outage_events.ProofWasWrong(proof="cloud", what="it reports its status")
+            event = wrong if number == alarmed else outage_events.WorkRecovered()
+            journal.add(*steps(event, first_seq=seq + 1, episode=seq))
+        seq += 2
+    assert recover_outages([Memory(journal.files)], "uid-n", bytes(16)).keep_from == 2 * alarmed - 1
+    del journal.files[segment_file_name(2, JOURNAL_ID)]
+    recovered = recover_outages([Memory(journal.files)], "uid-n", bytes(16))
+    assert (recovered.verdict.state, recovered.keep_from) == ("intact", 2 * alarmed - 1)
+
+
 async def test_a_kubelet_that_reports_without_an_end(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its reports become rare, so the alarm stays on record. At the bound its journal begins anew."""
+    """Its reports become rare and short: the alarm stays on record. At the bound the journal begins anew."""
     monkeypatch.setattr(config_maps, "JOURNAL_BYTES_MAX", 2**18)
 
     async def flood(hours: float) -> None:
@@ -356,6 +377,8 @@ async def test_a_kubelet_that_reports_without_an_end(
         await flood(0.5)
         assert {"OutageBegan", "OutOfService", "ProofWasWrong"} <= await stored_tags(server)
         assert led.count(outage_events.LeaderStarted) == 1
+        reads = [each for each in led.events if isinstance(each, outage_events.NodeRead)]
+        assert len(reads[-1].volumes_in_use) == 1
         monkeypatch.setattr(config_maps, "JOURNAL_BYTES_MAX", 2**16)
         await flood(0.1)
         assert [line for line in led.told if "going on without its history" in line]
@@ -364,6 +387,23 @@ async def test_a_kubelet_that_reports_without_an_end(
         server.put(boot_id="b2", ready="True", status_mark="s2", volumes_in_use=())
         await trio.sleep(FLOOD_REPORT_SECONDS)
         await led.until(outage_events.RemoveTaint, count + 1)
+
+
+@pytest.mark.parametrize("fill", [0, 1])
+async def test_a_follower_rests_late_in_a_flood(
+    fill: float, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next one would report the Node at once."""
+    async with leading(Nothing, ready="Unknown") as (server, led):
+        await led.until(outage_events.OutageBegan)
+        server.put(ready="True", status_mark="s2")
+        server.renew()
+        await led.until(outage_events.OutageClosed)
+        monkeypatch.setattr(outage_follower, "FLOOD_FILL", fill)
+        await server.renew_for(2 * REST_SECONDS)
+        assert len(led.leader.followers) == 1 - fill
+        await server.renew_for(FLOOD_REPORT_SECONDS)
+        assert not led.leader.followers
 
 
 class Breaks(Rest):
