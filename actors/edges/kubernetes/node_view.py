@@ -82,6 +82,8 @@ READY: dict[object, Ready] = {"True": "True", "False": "False", "Unknown": "Unkn
 
 #: The daemon's note has some 300 characters; a person may add a reason.
 LAST_BOOT_CHARACTERS_MAX, DECLARED_CHARACTERS_MAX = 1024, 8192
+#: For a statement that the node is alive and names no time.
+ALIVE_SECONDS = 3600
 _OBJECT = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _Word = Annotated[str, msgspec.Meta(max_length=NAME_MAX)]
 NOTED_BOOT_CHARACTERS_MAX = 64
@@ -318,7 +320,7 @@ class ObservedNode:
         self.cloud_marks = "", ""
         #: The first `CLAIMS_MAX` UUIDs that this leader saw it name.
         self.claims: tuple[str, ...] = ()
-        self.alive_since = math.inf
+        self.alive_until = math.inf
         self.report_seconds = REPORT_SECONDS
         self.news = trio.Event()
 
@@ -436,9 +438,9 @@ class ClusterView:
     def _take_node(self, name: str, before: NodeView | None, node: NodeView | None) -> None:
         observed = self.of(name)
         if node is None or node.alive is None:
-            observed.alive_since = math.inf
+            observed.alive_until = math.inf
         elif before is None or node.alive != before.alive:
-            observed.alive_since = trio.current_time()
+            observed.alive_until = trio.current_time() + (node.alive.seconds or ALIVE_SECONDS)
         observed.node = node
         # Another Node may follow under this name.
         known = observed.claims if before and node and before.uid == node.uid else ()

@@ -212,10 +212,8 @@ def tolerated_effects(tolerations: Iterable[Toleration]) -> tuple[TaintEffect, .
     ours = []
     for each in tolerations:
         key, value = each.key or "", each.value
-        equals = each.operator in (None, "", "Equal") and (key, value) == (
-            OUT_OF_SERVICE,
-            OUT_OF_SERVICE_VALUE,
-        )
+        same = (key, value) == (OUT_OF_SERVICE, OUT_OF_SERVICE_VALUE)
+        equals = same and each.operator in (None, "", "Equal")
         if equals or (each.operator == "Exists" and key in ("", OUT_OF_SERVICE)):
             ours.append(each)
     found: list[TaintEffect] = []
@@ -418,12 +416,8 @@ class WorkView:
 
     async def run(self, link: ApiClient) -> None:
         pods = Watched(partial(listed_path, PODS_PATH), PodObject, self.project_pod, PART_PODS)
-        attachments = Watched(
-            partial(listed_path, ATTACHMENTS_PATH),
-            AttachmentObject,
-            self.project_attachment,
-            PART_ATTACHMENTS,
-        )
+        at = partial(listed_path, ATTACHMENTS_PATH)
+        attachments = Watched(at, AttachmentObject, self.project_attachment, PART_ATTACHMENTS)
         volumes = Watched(partial(listed_path, VOLUMES_PATH), VolumeObject, project_volume, PART_VOLUMES)
         sees_pods, sees_attachments, sees_volumes = self._watches
         async with trio.open_nursery() as nursery:

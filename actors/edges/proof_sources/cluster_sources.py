@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 import re
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import trio
 
-from ebbtide.actors.edges.kubernetes.node_view import ClusterView, Declared, ObservedNode
+from ebbtide.actors.edges.kubernetes.node_view import ClusterView
 from ebbtide.actors.edges.proof_sources.proof_source import Machine, Said
 from ebbtide.actors.interfaces import Clock, Edge, Effect, Outlet, error_text
 from ebbtide.events import bounds
@@ -23,14 +23,8 @@ from ebbtide.events.outage_events import EvidenceRead, Source
 NOT_SAFE = "pods or mounts were left when it was written"
 OTHER_NODE, OTHER_BOOT = "it is about another Node of that name", "it is about another boot"
 TAKEN_BACK, OVER = "it was taken back", "its time is over"
-ALIVE_SECONDS = 3600
 #: The core believes a contradiction for ten minutes.
 AGAIN_SECONDS = 300.0
-
-
-def _ends_at(said: Declared, observed: ObservedNode) -> float:
-    return observed.alive_since + (said.seconds or ALIVE_SECONDS)
-
 
 #: A contradiction first: else a proof would be accepted and voided at once.
 STATED: tuple[Source, ...] = ("peer", "cloud-taint", "certificate", "declared")
@@ -81,7 +75,7 @@ class StatementSource:
                 return Said("unknown", error=said.problem or OTHER_NODE)
             if said.boot_id not in ("", node.boot_id):
                 return Said("unknown", error=OTHER_BOOT)
-            if _ends_at(said, observed) <= trio.current_time():
+            if observed.alive_until <= trio.current_time():
                 return Said("off", error=OVER)
             return Said("on", "nodeUID", node.uid, said.boot_id)
         return None
@@ -94,9 +88,7 @@ class StatementsEdge(Edge):
     at once: a taint must not rest on the statement. Before one repeats, its opposite waits for its time.
     """
 
-    def __init__(
-        self, sources: Sequence[StatementSource], view: ClusterView, node: str, clock: Clock
-    ) -> None:
+    def __init__(self, sources: list[StatementSource], view: ClusterView, node: str, clock: Clock) -> None:
         self._sources, self._view, self._node, self._clock = sources, view, node, clock
         self.effects: Mapping[type[Order], Effect] = {}
 
@@ -104,7 +96,7 @@ class StatementsEdge(Edge):
         await self._view.listed()
         told_at = on_at = -math.inf
         while True:
-            now, observed = trio.current_time(), self._view.of(self._node)
+            now, begun_ns, observed = trio.current_time(), self._clock.mono_ns(), self._view.of(self._node)
             news, next_at, wakes = observed.news, told_at + observed.report_seconds, [math.inf]
             # Reversed: a proof ends before a contradiction.
             told = {(each, name): was for each in self._sources[::-1] for name, was in each.told.items()}
@@ -126,14 +118,11 @@ class StatementsEdge(Edge):
                 source.told.pop(name, None)
                 if who in found:
                     source.told[name] = said
-                begun_ns = self._clock.mono_ns()
                 fact = EvidenceRead(source=source.source, name=name, begun_ns=begun_ns, **said._asdict())
                 await outlet.put(fact)
                 on_at = now if said.verdict == "on" else on_at
-            if any(said.verdict == "on" for said in found.values()):
-                wakes.append(on_at + AGAIN_SECONDS)
-            if observed.node is not None and observed.node.alive is not None:
-                wakes.append(_ends_at(observed.node.alive, observed))
+            wakes += [on_at + AGAIN_SECONDS for said in found.values() if said.verdict == "on"]
+            wakes.append(observed.alive_until)
             with trio.move_on_at(min(at for at in wakes if at > now)):
                 await news.wait()
 

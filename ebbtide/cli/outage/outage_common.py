@@ -34,13 +34,13 @@ from ebbtide.actors.edges.kubernetes.api_calls import (
 from ebbtide.actors.edges.kubernetes.leadership import LEASE, NOTE_ANNOTATION
 from ebbtide.actors.edges.kubernetes.lease_requests import Requests, read_requests
 from ebbtide.actors.edges.kubernetes.node_view import (
+    ALIVE_SECONDS,
     ApiLease,
     NodeView,
     lease_path,
     project_lease,
     project_node,
 )
-from ebbtide.actors.edges.proof_sources.cluster_sources import ALIVE_SECONDS
 from ebbtide.cli.common.guard import Refused
 from ebbtide.config import fields as kinds
 from ebbtide.config.schema import IN_CLUSTER

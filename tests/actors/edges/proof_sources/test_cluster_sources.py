@@ -18,6 +18,7 @@ from ebbtide.actors.edges.kubernetes.api_calls import ApiNode
 from ebbtide.actors.edges.kubernetes.known_pods import IN_USE_MAX, NAME_MAX, UNIQUE_MAX
 from ebbtide.actors.edges.kubernetes.node_view import (
     ALIVE_ANNOTATION,
+    ALIVE_SECONDS,
     CLOUD_SHUTDOWN,
     DECLARED_ANNOTATION,
     DECLARED_SECONDS_MAX,
@@ -39,7 +40,6 @@ from ebbtide.actors.edges.kubernetes.node_writes import (
 )
 from ebbtide.actors.edges.proof_sources.cluster_sources import (
     AGAIN_SECONDS,
-    ALIVE_SECONDS,
     NOT_SAFE,
     OTHER_BOOT,
     OTHER_NODE,
