@@ -273,6 +273,10 @@ class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     #: Over all outages.
     ordinal: int = 0
 
+    @property
+    def uuid_problem(self) -> str:
+        return "" if self.bound else self.machine.uuid_problem
+
 
 KEPT_FIELDS = (
     *("node", "node_uid", "effect", "dry_run", "reminder_ns", "power_off_ns", "resource"),
@@ -476,10 +480,6 @@ def _wait(state: OutageState, reason: str, **more: Any) -> Result:
     return replace(state, waits=reason, key="", **more), decisions
 
 
-def _not_proved(state: OutageState) -> str:
-    return UNPROVED.get("" if state.bound else state.machine.uuid_problem, NOT_PROVED)
-
-
 # --- the one decision
 
 
@@ -507,7 +507,7 @@ def _consider(state: OutageState, now: int) -> Result:
     elif not state.proof or state.proof_until_ns <= now:
         if _switch_ns(state) <= now:
             return _switch_off(state, now)
-        why = TAKEN_AWAY if state.removed else _not_proved(state)
+        why = TAKEN_AWAY if state.removed else UNPROVED.get(state.uuid_problem, NOT_PROVED)
     elif state.ready == "True":
         why = IS_READY
     elif state.dry_run:
@@ -555,12 +555,9 @@ def _switch_ns(state: OutageState) -> int:
 
 
 def _switch_off(state: OutageState, now: int) -> Result:
-    why = "" if state.bound else state.machine.uuid_problem
-    if state.switched >= POWER_OFFS_MAX:
-        why = STILL_NOT_PROVED
-    if why:
+    if why := STILL_NOT_PROVED if state.switched >= POWER_OFFS_MAX else state.uuid_problem:
         after, orders = _permit_back(replace(state, gave_up=True))
-        after, waits = _wait(after, _not_proved(state))
+        after, waits = _wait(after, UNPROVED.get(state.uuid_problem, NOT_PROVED))
         return after, [*orders, o.PowerOffGivenUp(ordered=state.switched, reason=why), *waits]
     if state.dry_run:
         return _wait(replace(state, gave_up=True), DRY_POWER_OFF)
@@ -581,7 +578,10 @@ def _switch_ended(state: OutageState, event: f.OrderEnded, now: int) -> Result:
     if event.reason == o.CHANGED or event.result == "cancelled":
         # No command was sent: the Node has changed, or this leader's watch was broken. So the silence counts
         # from now on.
-        return _read(replace(state, switched=state.switched - 1, switch_ns=0, down_ns=now))
+        switched, why = state.switched - 1, state.uuid_problem
+        given_up = [o.PowerOffGivenUp(ordered=switched, reason=why)] if why else []
+        state, orders = _read(replace(state, switched=switched, switch_ns=0, down_ns=now, gave_up=bool(why)))
+        return state, [*given_up, *orders]
     return _consider(replace(state, switch_ns=now + POWER_OFF_PAUSE_NS), now)
 
 
@@ -660,13 +660,13 @@ def _with_node(state: OutageState, event: o.NodeRead, now: int) -> OutageState:
     lives = any(old and new and old != new for old, new in marks) or event.boot_id != state.boot_id
     since_ns = now if lives or state.down_ns == NEVER_NS else state.down_ns
     machine = state.machine.read(event)
-    same = machine.of("systemUUID") == state.machine.of("systemUUID")
     return replace(
         state,
         node_uid=event.uid,
         boot_id=event.boot_id,
         machine=machine,
-        gave_up=state.gave_up and same,
+        # Not if another Node stops naming it: that kubelet could do so again and again.
+        gave_up=state.gave_up and machine.system_uuid == state.machine.system_uuid,
         ready=event.ready,
         resource_version=event.resource_version,
         taint=event.taint,
@@ -708,7 +708,7 @@ def _read_suspected(state: OutageState, event: o.NodeRead, now: int) -> Result:
         return closed
     if state.proof and state.machine != before.machine:
         return state, ()  # the ProofActor decides later in the step whether it still counts
-    if state.phase == "switching" and state.machine.uuid_problem and not state.bound:
+    if state.phase == "switching" and state.uuid_problem:
         return _withdraw(state)
     # Wait for the outcome of an open order.
     waits = state.phase != "suspected" or (state.wake_ns != NEVER_NS and state.taint == "none")
@@ -797,7 +797,8 @@ def _no_proof(state: OutageState, event: Event, now: int) -> Result:
     state = replace(state, proof="")
     if state.phase != "suspected":
         return state, ()
-    return _calm(state, now) or _wait(state, _not_proved(state), wake_ns=state.wake_ns)
+    why = UNPROVED.get(state.uuid_problem, NOT_PROVED)
+    return _calm(state, now) or _wait(state, why, wake_ns=state.wake_ns)
 
 
 # --- out of service
