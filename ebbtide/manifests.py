@@ -72,8 +72,8 @@ _RFC3339 = re.compile(r"[0-9-]{10}T[0-9:]{8}(\.[0-9]+)?(Z|[-+][0-9]{2}:[0-9]{2})
 
 
 def _stop_signal(text: str) -> str:
-    signal_number(text if text.startswith("SIG") else "")
-    if text.startswith("SIGRT") and not _REALTIME_SIGNAL.fullmatch(text):
+    names = _REALTIME_SIGNAL if text.startswith("SIGRT") else re.compile("SIG[A-Z0-9]+")
+    if not names.fullmatch(text) or not signal_number(text):
         raise ValueError
     return text
 
