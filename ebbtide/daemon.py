@@ -396,7 +396,7 @@ class Daemon:
         if not status.armed:
             return f"not armed: {status.why_not}"
         unheard = self._unheard()
-        return f"armed, not heard of yet: {unheard}" if unheard else "armed"
+        return f"armed, no answer yet: {unheard}" if unheard else "armed"
 
     def _unheard(self) -> str:
         """Empty in mode process, where the daemon itself has the pods."""

@@ -267,7 +267,7 @@ class KubeletStopped(Decision):
     def text(self, names: Names, at: Stamp) -> str:
         if self.result == "done":
             return "the kubelet is stopped"
-        return f"the kubelet may still run, its stop ended {self.result}; the shutdown does not wait for it"
+        return f"the kubelet may still run (its stop: {self.result}); the shutdown does not wait for it"
 
     @property
     def level(self) -> int:
@@ -846,7 +846,7 @@ class AnnounceNode(Order):
     conditions: BoundedTuple[kinds.Word] = ()
 
     def text(self, names: Names, at: Stamp) -> str:
-        what = "the node is shown as it was" if self.ready else "the node is shown as going down"
+        what = "the node is shown as before" if self.ready else "the node is shown as going down"
         return f"{what}: {self.message}" if self.message else what
 
 
@@ -935,7 +935,7 @@ class DetachCertified(Decision):
         running = f"not seen to end: {names.some_of(self.running)}" if self.running else ""
         mounted = f"mounted: {mounts_text(names, self.mounted)}" if self.mounted else ""
         again = "the kubelet may have started pods again" if self.restarts else ""
-        return "; ".join(each for each in (running, again, mounted) if each) or "what is mounted is not known"
+        return "; ".join(each for each in (running, again, mounted) if each) or "the mounts are unknown"
 
 
 class PublishCertificate(Order):

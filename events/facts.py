@@ -238,7 +238,7 @@ class OrderEnded(Fact):
         if self.result == "done" and self.slow_stop:
             return f"{order} took {span(self.elapsed_ns)}"
         why = f": {self.reason}" if self.reason else ""
-        return f"{order} {'is done' if self.result == 'done' else f'ended {self.result}'}{why}"
+        return f"{order} {'is done' if self.result == 'done' else f'ended, outcome {self.result}'}{why}"
 
     @property
     def slow_stop(self) -> bool:
@@ -307,7 +307,7 @@ class LastBootRead(Fact):
             "the power key was pressed" if self.power_key else "",
             "this boot was begun by kexec" if self.kexec else "",
         )
-        return f"the last boot's end: {'; '.join(filter(None, said)) or 'no log has it'}"
+        return f"the last boot's end: {'; '.join(filter(None, said)) or 'no log shows it'}"
 
 
 # --- storage
@@ -427,7 +427,7 @@ class LockHoldersRead(Fact):
 
     def text(self, names: Names, at: Stamp) -> str:
         if not self.holders:
-            return "no other program holds the machine back"
+            return "no other program holds a delay lock"
         return f"the machine also waits for {', '.join(map(holder_text, self.holders))}"
 
 
@@ -639,8 +639,8 @@ class KubeletRead(Fact):
     def text(self, names: Names, at: Stamp) -> str:
         unit = self.unit or "the kubelet"
         if self.active is None:
-            return f"{unit}: whether it runs cannot be read"
-        ill = ", but its health endpoint does not answer, or not with yes" if self.healthy is False else ""
+            return f"cannot read whether {unit} runs"
+        ill = ", but its health endpoint does not answer, or reports a fault" if self.healthy is False else ""
         return f"{unit} {'runs' if self.active else 'does not run'}{ill}"
 
     @property
@@ -677,7 +677,7 @@ class PodJoined(Fact):
 
     # Before the exit of a new container.
     lane = OUTCOMES
-    template = "runs here, and was in no inventory of this shutdown, or had ended"
+    template = "runs here, but no inventory of this shutdown has it, or it had ended"
     level = NOTICE
     log = TIMED_OF_POD
 

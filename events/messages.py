@@ -69,7 +69,7 @@ ENDING_TEXTS = {
     "cut-short": "cut short at wave {wave}",
     "never-begun": "never begun",
     "abrupt": "without a shutdown",
-    "unknown": "no shutdown was seen, and no log has its end",
+    "unknown": "no shutdown was seen, and no log shows its end",
 }
 END_REASON_TEXTS = {
     "bypassed": "inhibitor bypassed",

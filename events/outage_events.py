@@ -251,7 +251,8 @@ class LastBootStated(Fact):
     said_by: kinds.BootId = ""
 
     def text(self, names: Names, at: Stamp) -> str:
-        return f"the node says of its boot {self.boot_id}: {boot_end_text(self.ending, self.why, self.wave)}"
+        ending = boot_end_text(self.ending, self.why, self.wave)
+        return f"the node reports how boot {self.boot_id} ended: {ending}"
 
 
 class HeartbeatSeen(Fact):
@@ -347,7 +348,7 @@ class NodesCounted(Fact):
             f"other nodes: {self.healthy} healthy, {self.recovering} in recovery, {self.out} out of service,"
             f" {self.dead} not healthy"
         )
-        return counts if self.sees_leases else f"{counts}; no lease is seen renewed"
+        return counts if self.sees_leases else f"{counts}; the leader sees no lease renewals"
 
 
 # --- facts about pods and volumes
@@ -548,7 +549,7 @@ class PowerOffGivenUp(Decision):
     reason: str
 
     def text(self, names: Names, at: Stamp) -> str:
-        return f"it is not switched off any more, after {plural(self.ordered, 'order')}: {self.reason}"
+        return f"power-off given up after {plural(self.ordered, 'order')}: {self.reason}"
 
 
 class RemoveTaint(Order):
@@ -646,7 +647,7 @@ class WorkRecovered(Decision):
     unrecovered: BoundedTuple[str] = ()
 
     def text(self, names: Names, at: Stamp) -> str:
-        left = f"; unknown of {shortened_list(self.unrecovered)}" if self.unrecovered else ""
+        left = f"; unknown: {shortened_list(self.unrecovered)}" if self.unrecovered else ""
         return f"no pod or volume hangs on the node any more{left}"
 
 
@@ -667,7 +668,9 @@ class NodeReturned(Decision):
 class ProofWasWrong(Decision):
     """The boot that was proved off gave a sign of life after the taint."""
 
-    template = "it was not off, though {self.proof} said so: {self.what}; two nodes may have written its data"
+    template = (
+        "{self.proof} was wrong, the node was not off: {self.what}; two nodes may have written its data"
+    )
     level = ERROR
 
     proof: str
@@ -677,7 +680,7 @@ class ProofWasWrong(Decision):
 class StoodAside(Decision):
     """Another controller has set its out-of-service taint, so Ebbtide does not act."""
 
-    template = "another's out-of-service taint: standing aside"
+    template = "another controller set the out-of-service taint: only recording"
     level = NOTICE
 
 
@@ -713,7 +716,7 @@ class OutageAbandoned(Decision):
     def text(self, names: Names, at: Stamp) -> str:
         return (
             "no decisions until another leader starts; our taint"
-            f" {'stands: take it away by hand if the node is back' if self.tainted else 'does not stand'}"
+            f" {'is set: remove it by hand if the node is back' if self.tainted else 'is not set'}"
         )
 
 

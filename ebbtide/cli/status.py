@@ -57,7 +57,7 @@ def status(journals: tuple[Path, ...], runtime: Path, ready: bool, output: str) 
         # The meaning of READY: armed with a list of pods, in a shutdown, or switched off on purpose. If the
         # last were not ready, a rollout that switches it off could not end.
         if answered is not None:
-            why = f"armed, but not heard of yet: {answered['unheard']}" if answered["unheard"] else ""
+            why = f"armed, but no answer yet: {answered['unheard']}" if answered["unheard"] else ""
             if not _protected(answered) and answered["enabled"]:
                 why = f"not armed: {answered['whyNot']}"
         if why:

@@ -263,7 +263,11 @@ def daemon_and_lock(snapshot: Snapshot) -> Findings:
         return
     if not status["armed"] and status["phase"] == "idle" and status["enabled"]:
         why = status["whyNot"] or "it gives no reason"
-        yield critical("not-armed", f"the daemon is not armed: {why}", "see its log; it goes on trying")
+        yield critical(
+            "not-armed",
+            f"the daemon is not armed: {why}",
+            "see the daemon's log (it tries again): journalctl -u ebbtide",
+        )
     if status["armed"] and bus is not None and not bus.our_lock:
         message = "the daemon believes it is armed, but logind lists no delay lock of ours"
         cure = "systemctl restart ebbtide, and compare with 'systemd-inhibit --list'"
@@ -327,7 +331,9 @@ def other_locks(snapshot: Snapshot) -> Findings:
             f"{visible(holder_text(holder))} holds a delay lock, too: a shutdown waits for it up to"
             f" {span(bus.grant_ns)}, logind's limit for every lock (its default is {span(LOGIND_DEFAULT_NS)})"
         )
-        yield note("other-lock", message, "none needed if it releases in time; else see that program")
+        yield note(
+            "other-lock", message, "none needed if it releases the lock in time; else configure that program"
+        )
     if bus.preparing and not bus.our_lock:
         message = "the machine is going down already"
         yield note("going-down", message, "wait: logind gives no lock until it is over")
@@ -349,7 +355,7 @@ def ways_around_logind(snapshot: Snapshot) -> Findings:
 FREE_BYTES_MIN = 32 * 1024 * 1024
 
 JOURNAL_CURES: dict[str, tuple[Level, str]] = {
-    "torn": ("note", "none needed: a start goes on behind the last whole step"),
+    "torn": ("note", "none needed: the daemon continues after the last whole step"),
     "corrupt": ("warning", "keep a copy; the daemon begins a new journal beside it"),
     "incompatible": ("critical", "run the version that wrote it, or move the directory away"),
 }
@@ -433,7 +439,7 @@ def measurements(snapshot: Snapshot) -> Findings:
         if each.error:
             # Mode api ends pods only by deletes.
             level: Level = "critical" if each.what == DRY_DELETE and mode == "api" else "warning"
-            cure = MEASURE_CURES.get(each.what, "see its log, and measure again")
+            cure = MEASURE_CURES.get(each.what, "see that component's log, and measure again")
             yield Finding(level, "call-failed", f"{each.what} {each.target}: {each.error}", cure)
 
 
@@ -525,7 +531,7 @@ def runtime_away(snapshot: Snapshot) -> Findings:
     node = snapshot.node
     if node is None or node.missing or not node.runtime.problem:
         return
-    level, effect = "warning", "static pods and late pods would be left to the machine's end"
+    level, effect = "warning", "static pods and late pods would die with the machine"
     if node.mode == "observe":
         effect = "the pods' ends will not be on record"
     elif node.mode == "cri" or not node.api.answers:
@@ -540,7 +546,7 @@ def runtime_away(snapshot: Snapshot) -> Findings:
 _WITHOUT_API = {
     "api": "every shutdown uses the runtime",
     "auto": "every shutdown uses the runtime",
-    "cri": "the cluster shows the node and its pods as running until it misses them",
+    "cri": "the cluster shows the node and its pods as running until the lease expires",
     "observe": "the machine does not wait for the pods' final statuses",
 }
 
@@ -567,9 +573,7 @@ def api_server_away(snapshot: Snapshot) -> Findings:
     cure = f"see what 'kubectl --kubeconfig {api.source} get node {node.name}' says"
     if api.source in api.problem:  # The file itself cannot be read.
         cure = "use sudo, or name another with node.kubeconfig or --kubeconfig"
-    yield warning(
-        "api-away", f"the API server cannot be asked with {api.source}: {api.problem}; {loss}", cure
-    )
+    yield warning("api-away", f"no answer from the API server with {api.source}: {api.problem}; {loss}", cure)
 
 
 # NodeRestriction keeps the node's own identity to this node and away from taints. A service account may
@@ -596,7 +600,7 @@ def rights(snapshot: Snapshot) -> Findings:
     if node.api.taint is False and node.mode in API_MODES:
         message = (
             f"{user} may not taint the Node{' (NodeRestriction)' if restricted else ''}: a DaemonSet makes a "
-            "deleted pod again here, so its pods are ended through the runtime, after the others"
+            "deleted pod again here, so Ebbtide ends its pods through the runtime, after the others"
         )
         cure = "allow patch nodes; a ValidatingAdmissionPolicy may want a token of a pod on this node"
         if restricted:

@@ -146,7 +146,7 @@ def controller(seen: ClusterCheck) -> Findings:
         text = f"{seen.account} may not: {'; '.join(seen.denied)}"
         yield critical("rights", text, "kubectl apply -f deploy/kubernetes/outage/role.yaml")
     if seen.policy is False:
-        text = "no policy or no binding limits the controller to its taints, and others may forge journals"
+        text = "no bound policy limits the controller to its taints, and other accounts may forge journals"
         files = [f"-f deploy/kubernetes/outage/only-our-{each}.yaml" for each in ("taints", "journals")]
         cure = f"kubectl apply {' '.join(files)} (Kubernetes 1.30 or newer)"
         yield critical("policy", text, cure)

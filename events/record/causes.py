@@ -94,7 +94,7 @@ CAUSES: tuple[CauseRow, ...] = (
     CauseRow(
         "delete-refused",
         BAD_FATES,
-        "the API server did not take the delete",
+        "the API server did not accept the delete",
         # A pod that was signalled after all had its time.
         lambda pod: (
             None if any(each.signalled_ns is not None for each in pod.containers) else pod.refused or None
@@ -256,13 +256,15 @@ _HOOK_CURE = "shorten the preStop hook, or raise terminationGracePeriodSeconds"
 #: The highest first. Any other code is a pod's own fate, or a remark.
 ROOTS: dict[str, _RootKind] = {
     # --- the machine
-    "lock-not-held": _RootKind("machine", "sudo ebbtide doctor: it names what keeps the lock"),
+    "lock-not-held": _RootKind("machine", "sudo ebbtide doctor: it names why the daemon had no lock"),
     "lock-lost": _RootKind(
         "machine",
-        "set FileDescriptorStoreMax=4 in the unit: it keeps the lock",
-        "the machine went on before its grant was over: the delay lock was lost",
+        "set FileDescriptorStoreMax=4 in the unit: systemd then keeps the lock",
+        "the delay lock was lost: the machine went on before its grant was over",
     ),
-    "another-holder": _RootKind("machine", "systemd-inhibit --list: ask that program to hold no lock"),
+    "another-holder": _RootKind(
+        "machine", "systemd-inhibit --list names the program: have it hold no delay lock"
+    ),
     "record-damaged": _RootKind("machine", "ebbtide journal check"),
     "begin-lost": _RootKind("machine", "ebbtide journal check"),
     "cut-short": _RootKind("machine", _BOOTS),
@@ -286,7 +288,7 @@ ROOTS: dict[str, _RootKind] = {
     "api-server": _RootKind(
         "part",
         "kubectl get --raw '/readyz?verbose'",
-        "the API server did not take every request",
+        "the API server did not accept every request",
         ("api-lost", "delete-refused"),
     ),
     "disk": _RootKind(
@@ -499,7 +501,7 @@ _HOOK_TEXTS = {
     "failed": ("hook-failed", "failed"),
     "timed-out": ("hook-timed-out", "was cut"),
     "not-run": ("hook-not-run", "did not run"),
-    "unknown": ("hook-unknown", "ended, and how is not known"),
+    "unknown": ("hook-unknown", "has an unknown result"),
 }
 #: It makes a shutdown mixed.
 _CUT_HOOK = "hook-timed-out"

@@ -453,7 +453,7 @@ class OutageFold(EpisodeFold):
     def outage_abandoned(self, event: o.OutageAbandoned) -> None:
         text = "the OutageActor has failed: no decisions until another leader starts"
         if self.phase != "abandoned":
-            taint = "our taint stands" if event.tainted else "it has no taint of ours"
+            taint = "our taint is set" if event.tainted else "our taint is not set"
             self.alarm("abandoned", f"{text}; {taint}")
             self.enter("abandoned", text)
 

@@ -154,7 +154,7 @@ def test_a_named_place_without_a_journal(run: Run, daemon: Daemon, tmp_path: Pat
     ({"armed": False, "phase": "running"}, (0, "")),
     ({"armed": False, "enabled": False}, (0, "")),
     ({"armed": False, "whyNot": "the bus is gone"}, (1, "ebbtide: not armed: the bus is gone\n")),
-    ({"unheard": "the API server"}, (1, "ebbtide: armed, but not heard of yet: the API server\n")),
+    ({"unheard": "the API server"}, (1, "ebbtide: armed, but no answer yet: the API server\n")),
 ], ids=["armed", "going-down", "switched-off", "not-armed", "unheard"])  # fmt: skip
 def test_a_probe_asks_the_daemon_alone(
     run: Run, daemon: Daemon, tmp_path: Path, changed: dict[str, Any], ended: tuple[int, str]
