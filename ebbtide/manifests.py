@@ -286,7 +286,7 @@ class Spec(ObjectPart, frozen=True):
                 if signal and not self.os:
                     raise RuleError("it needs spec.os.name: linux", *at_lifecycle, "stopSignal")
                 if signal not in (None, *_WINDOWS_SIGNALS) and self.os and self.os.name == "windows":
-                    raise RuleError("Windows takes SIGTERM and SIGKILL", *at_lifecycle, "stopSignal")
+                    raise RuleError("on Windows it must be SIGTERM or SIGKILL", *at_lifecycle, "stopSignal")
 
 
 class Status(ObjectPart, frozen=True):
@@ -359,7 +359,9 @@ class Expander:
             raise RuleError(f"it is longer than {size_text(ARGUMENT_BYTES_MAX)}: shorten it", *at)
         self._left -= max(0, growth)
         if self._left < 0:
-            raise RuleError(f"variables add more than {size_text(EXPANDED_BYTES_MAX)} in all", *at)
+            raise RuleError(
+                f"variables add more than {size_text(EXPANDED_BYTES_MAX)} in all: shorten them", *at
+            )
         return _REFERENCE.sub(value, text)
 
 
@@ -792,7 +794,7 @@ class Gathered:
             found = read(node, PriorityClassObject)
             name, value = found.metadata.own_name, found.value
             if self._priorities.setdefault(name, value) != value:
-                twice = f"priority class {quote(name)} stands twice, with two values: keep one"
+                twice = f"priority class {quote(name)} occurs twice, with two values: keep one"
                 raise DocumentError(twice, node.line)
             if found.global_default:
                 # The lowest counts, as in the API server.
@@ -810,7 +812,7 @@ class Gathered:
             workload = read_workload(kind, node, source, self._options)
             first = self._workloads.setdefault(workload.names[0], workload)
             if first is not workload:
-                raise DocumentError(f"it stands twice, first at {first.manifest.source}: keep one", node.line)
+                raise DocumentError(f"it occurs twice, first at {first.manifest.source}: keep one", node.line)
         elif not group and kind in _WORKLOADS:
             cure = f"apiVersion is {describe(version)}: it must name the group {_WORKLOADS[kind][0]}"
             raise DocumentError(cure, version.line)
@@ -827,7 +829,7 @@ class Gathered:
                 if (first := seen.setdefault(key, each)) is not each and number not in twins:
                     twins.add(number)
                     self.wrong.append(
-                        one_line(f"{each.source}: {key} stands twice, first at {first.source}: keep one")
+                        one_line(f"{each.source}: {key} occurs twice, first at {first.source}: keep one")
                     )
         here = [each for at, each in enumerate(self._pods) if not each.unplaced and at not in twins]
         covered = {f"{each.pod.namespace}/{each.pod.owner}" for each in self._pods}

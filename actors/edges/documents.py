@@ -401,7 +401,7 @@ class _YamlBuilder:
                 if top.key in top.items:
                     # The second would silently win.
                     first = top.items[top.key].line
-                    message = f"{quote(top.key)} stands twice, first on line {first}: keep one"
+                    message = f"{quote(top.key)} occurs twice, first on line {first}: keep one"
                     _repeat(self._repeated, DocumentError(message, top.key_line))
                 top.items[top.key] = Node(node.value, top.key_line)
             top.key = None
@@ -460,7 +460,7 @@ def _json_node(raw: Any, repeated: Repeated, depth: int = 0) -> Node:
         fields: dict[str, Node] = {}
         for key, value in raw:
             if key in fields:
-                _repeat(repeated, DocumentError(f"{quote(key)} stands twice in one object: keep one", 0))
+                _repeat(repeated, DocumentError(f"{quote(key)} occurs twice in one object: keep one", 0))
             fields[_json_text(key)] = _json_node(value, repeated, depth + 1)
         return Node(fields)
     if isinstance(raw, list):

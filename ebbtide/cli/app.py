@@ -78,7 +78,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
     },
     "Run it": {
         "run": Entry("run:run", "The daemon: arm, wait, carry shutdowns out."),
-        "doctor": Entry("doctor:doctor", "What would keep the next shutdown from being graceful."),
+        "doctor": Entry("doctor:doctor", "What would make the next shutdown less graceful."),
         "status": Entry("status:status", "Armed or not, the lock, the grant, the last shutdown."),
         "metrics": Entry("metrics:metrics", "The metrics, as Prometheus reads them."),
         "view": Entry(

@@ -33,7 +33,7 @@ Examples:
 @run_options("journal", *OF_NODE)
 @output_option("table", "json")
 def doctor(measure: bool, options: RunOptions, output: str) -> int:
-    """Look for what would keep the next shutdown from being graceful, and say how to put it right.
+    """Find what would make the next shutdown less graceful, each finding with its cure.
 
     Read-only. --measure times syncs, logind, process starts and hook targets, and on a Kubernetes node the
     API server, the container runtime and the kubelet's unit; it ends no pod, runs no hook, and its writes

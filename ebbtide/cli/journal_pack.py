@@ -120,10 +120,10 @@ def pack_redacted(history: History, file: Path) -> int:
         manifest = _manifest(history, original, verdict.findings)
         _put(file, manifest, redact(history, Pseudonyms()), verify_copy)
     except NoBegin as error:
-        raise Refused(f"this journal cannot be redacted: {error}; pack it as it is") from error
+        raise Refused(f"this journal cannot be redacted: {error}; pack it without --redact") from error
     except Diverged as error:
         remark(
-            f"ebbtide: nothing was packed: {error}, and only what replays can be redacted; "
+            f"ebbtide: nothing was packed: {error}, and only a journal that replays can be redacted; "
             "'ebbtide replay verify' explains it"
         )
         return DIVERGED

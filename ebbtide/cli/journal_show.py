@@ -130,7 +130,7 @@ def filter_tests(since: str, actor: str) -> list[RecordTest]:
         if scale == "since_ns":
             # A listing covers all shutdowns of a journal, so no single signal can be the origin.
             raise Refused(
-                f"--since {since} is a time since a shutdown's signal, and this is no one shutdown:"
+                f"--since {since} counts from a shutdown's signal, and 'journal show' covers all shutdowns:"
                 f" write {since.lstrip('+-')} for that long ago, or use 'ebbtide replay timeline'"
             )
         if scale == "seq":

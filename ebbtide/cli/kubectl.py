@@ -128,7 +128,7 @@ _add_verb(
 )
 _add_verb(
     "doctor",
-    """Look for what would keep the next shutdown of NODE from being graceful.
+    """Find what would make the next shutdown of NODE less graceful.
 
     Exit code 1: a finding stops a graceful shutdown.
     """,
@@ -174,7 +174,7 @@ async def _execute(cluster: Cluster, node: str, namespace: str, words: list[str]
 
     def without_right(answer: Answer, what: str) -> Refused:
         said = refused(answer, what).format_message()
-        return Refused(f"{said}; the roles ebbtide-view are what it needs (docs/operations.md)")
+        return Refused(f"{said}; it needs the roles ebbtide-view (docs/operations.md)")
 
     fields = urlencode({"labelSelector": LABEL, "fieldSelector": f"spec.nodeName={node}"})
     listed = await cluster.call("GET", f"/api/v1/namespaces/{quote(namespace)}/pods?{fields}")

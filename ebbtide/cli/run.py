@@ -67,7 +67,7 @@ def run(mode: str, pods: Path | None, options: RunOptions, keep_lock: bool) -> i
     loaded, parts = load_named(options.config), None
     if mode == OBSERVE and loaded.config.metrics_kubelet_names:
         raise Refused(
-            f"metricsKubeletNames cannot be used in mode {OBSERVE}: the kubelet exports these itself"
+            f"metricsKubeletNames is not for mode {OBSERVE}, whose kubelet exports these: remove it"
         )
     if options.of_node:
         from ebbtide.modes import ModeUnavailable, find_node_parts

@@ -149,7 +149,7 @@ class SimulateOptions(NamedTuple):
         if self.seeds is not None and self.seed is not None:
             raise Refused("--seeds replaces --seed: leave one of them out")
         if self.pods and self.synthetic is not None:
-            raise Refused("--pods says which pods there are: leave --synthetic out")
+            raise Refused("--pods names the pods: leave --synthetic out")
         if self.behaviour is not None and self.calm:
             raise Refused("--behaviour says what goes wrong: leave --calm out")
         wanted = SimulationRequest(

@@ -332,7 +332,9 @@ def other_locks(snapshot: Snapshot) -> Findings:
             f" {span(bus.grant_ns)}, logind's limit for every lock (its default is {span(LOGIND_DEFAULT_NS)})"
         )
         yield note(
-            "other-lock", message, "none needed if it releases the lock in time; else configure that program"
+            "other-lock",
+            message,
+            "none needed if it releases the lock in time; else see that program's configuration",
         )
     if bus.preparing and not bus.our_lock:
         message = "the machine is going down already"

@@ -61,7 +61,7 @@ class BadName(StoreFailed):
 def store_url(place: str) -> str:
     """Also for a plain path. Raises BadUrl."""
     if not place:
-        raise BadUrl("an empty name is no place: name a folder, or a URL such as s3://BUCKET/PREFIX")
+        raise BadUrl("the name is empty: name a folder, or a URL such as s3://BUCKET/PREFIX")
     if "://" not in place:
         return f"file://{quote(abspath(place))}"
     parts = urlsplit(place)

@@ -163,7 +163,7 @@ def _what_if(settings: Settings, journal: Journal) -> Iterator[Decided]:
         except (*OF_THE_READER, StoreFailed):
             raise
         except Diverged as problem:
-            yield replace(row, state=DIVERGED, error=f"this version decides otherwise: {problem}")
+            yield replace(row, state=DIVERGED, error=f"this version decides differently: {problem}")
             continue
         except WrongChange as problem:
             yield replace(row, state=NOT_ASKED, error=str(problem))

@@ -70,7 +70,7 @@ def over_bins(
         whole = True
     except BrokenProcessPool as error:
         raise WorkerLost(
-            f"one of {jobs} processes ended in its work: if memory is short, use fewer (--jobs 1)"
+            f"one of {jobs} processes ended in mid-work: if memory is short, use fewer (--jobs 1)"
         ) from error
     finally:
         if not whole:

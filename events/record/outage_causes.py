@@ -34,8 +34,8 @@ _STATUS = "ebbtide outage status {node}"
 CURES: dict[str, tuple[Severity, str]] = {
     "proof-wrong": ("bad", "stop the workloads of its volumes and check their data; then repair the source"),
     "six-minute-detach": ("bad", "switch {node} off, then check the volume's data"),
-    "abandoned": ("bad", "delete the leader's pod: the other replica goes on"),
-    "actor-failed": ("mixed", "delete the leader's pod: the other replica goes on"),
+    "abandoned": ("bad", "delete the leader's pod: the other replica takes over"),
+    "actor-failed": ("mixed", "delete the leader's pod: the other replica takes over"),
     "power-off-given-up": ("mixed", _STATUS),
     "write-failed": (
         "mixed",

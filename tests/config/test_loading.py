@@ -367,7 +367,7 @@ def test_a_mistake_inside_a_text_has_the_files_line() -> None:
     assert error(text + "    featureGates: 5\n") == "0.yaml:7: featureGates is 5: it must be a mapping"
     (found, lenient) = loaded(f"{text}    {PERIOD}\n").notes
     assert (found[0], lenient[0]) == ("kubelet-found", "kubelet-lenient")
-    assert lenient[1].startswith("0.yaml:7: 'shutdownGracePeriod' stands twice")
+    assert lenient[1].startswith("0.yaml:7: 'shutdownGracePeriod' occurs twice")
 
 
 def test_of_several_inside_one_document_none_is_guessed() -> None:

@@ -253,7 +253,7 @@ def test_names_with_signs_that_urls_quote(tmp_path: Path) -> None:
     [
         ("nowhere", "nowhere is no folder: name one"),
         ("file:///no/such/folder", "/no/such/folder is no folder: name one"),
-        ("", "an empty name is no place"),
+        ("", "the name is empty"),
         ("file://nowhere", "file://nowhere is no folder"),
         ("http://localhost/x", "write s3://BUCKET/PREFIX, and the server's address into AWS_ENDPOINT_URL"),
         ("gopher://bucket/x", "name a folder, or a URL such as s3://BUCKET/PREFIX"),

@@ -391,7 +391,7 @@ def test_a_verb_of_the_fleet_refuses_what_would_mislead(run: Run, fleet_of_two: 
     """A file has one configuration for all pools; a folder is not mixed with another."""
     (tmp_path / "pools.txt").write_text("node-1 a\n")
     for words, said in (
-        (("advise", "--pools", tmp_path / "pools.txt", "-o", "yaml"), "take a pool's out of -o json"),
+        (("advise", "--pools", tmp_path / "pools.txt", "-o", "yaml"), "take a pool's from -o json"),
         (("tables", "--to", tmp_path), "name a new directory with --to"),
     ):
         ran = run("fleet", *words, "--journals", fleet_of_two)

@@ -246,7 +246,7 @@ def test_a_priority_class_that_says_nothing_is_refused(document: dict[str, objec
     with pytest.raises(ManifestError, match=re.escape(message)):
         parse_manifests("f", yaml.safe_dump(document).encode())
     twice = [priority_class("gold", 1), priority_class("gold", 1), priority_class("gold", 2)]
-    with pytest.raises(ManifestError, match="f:13: priority class 'gold' stands twice, with two values"):
+    with pytest.raises(ManifestError, match="f:13: priority class 'gold' occurs twice, with two values"):
         parse_manifests("f", yaml.safe_dump_all(twice).encode())
 
 
@@ -286,7 +286,7 @@ def test_a_priority_class_that_says_nothing_is_refused(document: dict[str, objec
      "initContainers[0].lifecycle: only a sidecar (restartPolicy: Always) may have it"),
     (with_main(lifecycle={"stopSignal": "SIGTERM"}), "lifecycle.stopSignal: it needs spec.os.name"),
     (pod([{"name": "a", "lifecycle": {"stopSignal": "SIGUSR1"}}], os={"name": "windows"}),
-     "lifecycle.stopSignal: Windows takes SIGTERM and SIGKILL"),
+     "lifecycle.stopSignal: on Windows it must be SIGTERM or SIGKILL"),
     (with_main(lifecycle={"stopSignal": "SIGRTMIN+16"}), "stopSignal is 'SIGRTMIN+16'"),
     (with_main(lifecycle={"stopSignal": "TERM"}), "stopSignal is 'TERM': it must be a name such as SIGTERM"),
     (with_main(lifecycle={"stopSignal": "SIGterm"}), "it must be a name such as SIGTERM"),
@@ -405,7 +405,7 @@ def test_pods_come_from_documents_lists_and_json(text: str, expected: list[str])
     ('{"kind": "List", "items": [{"metadata": {"name": "a"}}]}',
      f"f, document 1, items[0]: kind is missing: {NO_KIND}"),
     ("kind: List\nitems: 5", "f:2: items is 5: it must be a list"),
-    (pod_yaml("a") + "---\n" + pod_yaml("a"), "f:6: pod default/a stands twice, first at f:1: keep one"),
+    (pod_yaml("a") + "---\n" + pod_yaml("a"), "f:6: pod default/a occurs twice, first at f:1: keep one"),
     ('{"kind": "Pod"', "f:1: not YAML: did not find expected ',' or '}'"),
 ])  # fmt: skip
 def test_what_is_no_pod_is_refused_with_its_place(text: str, message: str) -> None:
@@ -430,8 +430,8 @@ def test_a_pod_counts_once(tmp_path: Path) -> None:
     found, notes = loaded([pod(metadata={"uid": "u"}), pod(), twin], tmp_path)
     assert [each.pod.name for each in found] == ["web-0"]
     assert notes["unreadable"] == [
-        "f:13: pod default/web-0 stands twice, first at f:1: keep one",
-        "f:24: UID u stands twice, first at f:1: keep one",
+        "f:13: pod default/web-0 occurs twice, first at f:1: keep one",
+        "f:24: UID u occurs twice, first at f:1: keep one",
     ]
 
 
@@ -660,7 +660,7 @@ def test_a_false_mirror_takes_no_place_and_a_twin_leaves_its_first(tmp_path: Pat
     false["spec"]["nodeName"] = "m"
     found, notes = loaded([false, true], tmp_path)
     assert labels(found) == ["default/etcd-m"]
-    assert "UID u-static stands twice" in notes["unreadable"][0]
+    assert "UID u-static occurs twice" in notes["unreadable"][0]
     file = tmp_path / "twins.json"
     file.write_text(json.dumps({"kind": "List", "items": [as_object("a"), as_object("a")]}))
     assert labels(load_manifests([file])) == ["default/a"]
@@ -703,7 +703,7 @@ def test_a_field_that_stands_twice_counts_once_for_a_plan(tmp_path: Path) -> Non
     file.write_text(text)
     assert [each.pod.grace_seconds for each in load_manifests([file], notes=notes)] == [5]
     assert [code for code, _ in notes] == ["field-twice"]
-    with pytest.raises(ManifestError, match="'spec' stands twice"):
+    with pytest.raises(ManifestError, match="'spec' occurs twice"):
         names(text)
 
 

@@ -246,7 +246,7 @@ journals_option = paths_option(
 )
 #: Each place may have another node's journal (`JournalPool`).
 pooled_journals_option = paths_option(
-    "A node's journal, or a folder of such; repeatable, for a fleet."
+    "A node's journal, or a folder of journals; repeatable, for a fleet."
     f"  [default: {JOURNAL_PATH} and the configured fallbacks]",
 )
 

@@ -123,8 +123,8 @@ def advise_command(url: str, margin: int, pools: Pools | None, engine: Engine, o
     """
     if output == "yaml" and pools is not None:
         raise Refused(
-            "one file is one configuration for all its nodes, and --pools makes one for each pool: take a"
-            " pool's out of -o json, by jq -r '.pools[] | select(.pool == \"NAME\").configuration'"
+            "-o yaml prints one configuration, and --pools makes one for each pool: take a pool's"
+            " from -o json with jq -r '.pools[] | select(.pool == \"NAME\").configuration'"
         )
     found = advise_fleet(url, margin, pools, engine)
     code = worst(map(CODES.__getitem__, found.states))

@@ -46,7 +46,7 @@ jobs_option = click.option(
     "--jobs",
     type=click.IntRange(1, JOBS_MAX),
     metavar="N",
-    help="Processes; the result is the same for any number.  [default: one a processor]",
+    help="Processes; the result is the same for any number.  [default: one for each processor]",
 )
 
 

@@ -209,7 +209,7 @@ def refused(answer: Answer, what: str) -> Refused:
     """In the server's own words."""
     said = status_text(answer.body)
     if answer.code == HTTP_UNAUTHORIZED:
-        return Refused("the API server does not know us (401): the kubeconfig's user is out of date")
+        return Refused("the API server rejects your credentials (401): renew the user in the kubeconfig")
     if answer.code == HTTP_FORBIDDEN:
         return Refused(said or f"the API server does not let us {what} (403)")
     return Refused(f"the API server refuses to {what}: {answer.code} {said}".rstrip())

@@ -137,10 +137,10 @@ def declare(
         show_json(document("Declaration", DECLARATION_VERSION, statement, node=node, says=says))
     elif is_alive:
         until = f"for {short_span(seconds)}, or until it boots"
-        print(f"declared: {node} lives, says {statement.by}; {until}, nothing proves it off")
+        print(f"declared: {node} is alive, by {statement.by}; {until}, no proof counts")
     else:
         follows = f"'ebbtide outage status {node}' shows what follows"
-        print(f"declared: {node} is off, says {statement.by}; {follows}")
+        print(f"declared: {node} is off, by {statement.by}; {follows}")
     if tainted:
         remark(
             "our taint is set already, and stays: its pods are started elsewhere, so stop every process that"
@@ -228,7 +228,7 @@ def _withdraw(access: Path | None, node: str, says: str, output: str) -> int:
         return DONE
     print(f"withdrawn: {node} is no longer declared {says}" if existed else f"{node} is not declared {says}")
     if tainted and says == "off":
-        remark("the taint stands: it goes when the node is back")
+        remark("the taint stays: the controller removes it when the node is back")
     return DONE
 
 
@@ -244,7 +244,10 @@ def statement_of(seen: Seen, by: str, seconds: int, reason: str) -> Statement:
     """Raises Refused."""
     view = seen.view
     if not view.boot_id:
-        raise Refused(f"{view.name} has no boot id in its status: a statement has to name one")
+        raise Refused(
+            f"{view.name} has no boot id in its status, and a statement has to name one: wait for its"
+            " kubelet's status"
+        )
     return Statement(
         uid=view.uid,
         boot=view.boot_id,
@@ -282,7 +285,7 @@ def refuse_living(seen: Seen, before: Seen | None = None) -> None:
     view, name = seen.view, seen.view.name
     none = "it is alive: nothing was declared"
     if before is not None and view.uid != before.view.uid:
-        raise Refused(f"{name} was made anew meanwhile: it is another Node now")
+        raise Refused(f"the Node {name} was deleted and made anew meanwhile: nothing was declared")
     if before is not None and view.boot_id != before.view.boot_id:
         raise Refused(f"{name} has booted meanwhile (boot id {view.boot_id}): {none}")
     if before is not None and seen.mark != before.mark:
@@ -291,12 +294,12 @@ def refuse_living(seen: Seen, before: Seen | None = None) -> None:
         raise Refused(f"{name} reported its status meanwhile: {none}")
     if who := alive_by(view):
         raise Refused(
-            f"{who} has declared that {name} lives, and that wins: ask, then take it back with"
-            f" 'ebbtide outage declare {name} --alive --withdraw'"
+            f"{who} has declared {name} alive, so it cannot be declared off: ask them, then withdraw that"
+            f" with 'ebbtide outage declare {name} --alive --withdraw'"
         )
     if seen.ready == "Ready":
         raise Refused(
-            f"{name} is Ready: it lives, or has died less than a minute ago; declare it when it is Unknown"
+            f"{name} is Ready: it is alive, or died less than a minute ago; declare it once it is Unknown"
         )
     if not seen.mark:
         raise Refused(

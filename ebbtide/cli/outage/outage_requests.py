@@ -110,7 +110,7 @@ def pause(
 
 @click.command(epilog=CLOSE_EPILOG)
 @node_argument
-@click.option("--why", required=True, metavar="TEXT", help="For the record.")
+@click.option("--why", required=True, metavar="TEXT", help="The reason, for the record.")
 @by_option
 @kubeconfig_option
 @namespace_option
@@ -163,7 +163,10 @@ async def _change(cluster: Cluster, namespace: str, change: Any) -> Requests:
     for _ in range(TRIES_MAX):
         lease = await cluster.one(path, dict[str, Any])
         if lease is None:
-            raise Refused(f"no controller has ever led in {namespace}: there is no Lease {LEASE}")
+            raise Refused(
+                f"no controller has ever led in {namespace} (it has no Lease {LEASE}): name another with"
+                " --namespace"
+            )
         made: Requests = change(read_requests(lease))
         text = msgspec.json.encode(made).decode()
         if len(text) > REQUESTS_CHARACTERS_MAX:

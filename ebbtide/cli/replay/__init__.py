@@ -37,7 +37,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
     },
     "Is it true": {
         "verify": Entry(
-            "replay.replay_verify:verify_command", "Feed the facts again, compare every decision."
+            "replay.replay_verify:verify_command", "Execute the facts again, compare every decision."
         ),
     },
 }
@@ -55,5 +55,5 @@ EPISODE is last (the default), -1, -2, …, or an id from 'ebbtide journal ls'. 
 @click.group(cls=LazyGroup, sections=SECTIONS, invoke_without_command=True, epilog=EPILOG)
 @click.pass_context
 def replay(ctx: click.Context) -> None:
-    """Execute a journal again, and ask it why."""
+    """Execute a journal again, and explain a shutdown."""
     need_command(ctx)

@@ -76,7 +76,7 @@ ADVICE_VERSION = 3
 def advise_command(episode: str | None, journals: tuple[Path, ...], margin: int, output: str) -> int:
     """Advise the smallest periods with which every pod would have ended by itself, and a margin.
 
-    A few stops, or a part of its pods, shorten no wave. What-if tests the advice on the same shutdowns: it
+    Only enough stops, of most of its pods, shorten a wave. What-if tests the advice on the same shutdowns: it
     loses none of their pods for certain.
 
     From all shutdowns of all named journals, or from EPISODE alone. -o yaml prints only the configuration,

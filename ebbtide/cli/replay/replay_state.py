@@ -129,7 +129,7 @@ def state(
     if states.divergence is None or states.divergence.seq > raw.seq:
         return code
     remark(
-        f"ebbtide: this version decides otherwise from record {states.divergence.seq} on, and these are its"
+        f"ebbtide: this version decides differently from record {states.divergence.seq} on, and these are its"
         " states; 'ebbtide replay verify' explains it"
     )
     return worst((code, DIVERGED))

@@ -86,7 +86,7 @@ def what_if_command(
         raise Refused(str(error)) from None
     except Diverged as error:
         remark(
-            f"ebbtide: this version decides otherwise than the record: {error}; see 'ebbtide replay verify'"
+            f"ebbtide: this version decides differently from the record: {error}; see 'ebbtide replay verify'"
         )
         return worst((DIVERGED, code))
     except (BadPayload, UnknownType) as error:

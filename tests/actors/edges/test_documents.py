@@ -85,7 +85,7 @@ def test_aliases_and_merges_stand_for_what_they_name() -> None:
     [
         ("a: &a [*a]", 1, "contains itself"),
         ("a: 1\nb: *c", 2, "has no anchor"),
-        ("a: 1\nb: 2\na: 3", 3, "'a' stands twice, first on line 1"),
+        ("a: 1\nb: 2\na: 3", 3, "'a' occurs twice, first on line 1"),
         ("a:\n\t- b", 2, "indented with a tab"),
         ("a: b\n- c", 2, "not YAML"),
         ("a: !!float x", 1, "does not fit its tag"),
@@ -199,7 +199,7 @@ def test_text_is_utf8_of_bounded_size() -> None:
 @pytest.mark.parametrize(
     "text, part",
     [
-        ('{"a": 1, "a": 2}', "stands twice"),
+        ('{"a": 1, "a": 2}', "occurs twice"),
         ('{"a": }', "not JSON"),
         ('"\\ud800"', "half a character"),
         ('{"\\ud800": 1}', "half a character"),

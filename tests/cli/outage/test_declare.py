@@ -37,7 +37,7 @@ def test_off_is_refused_while_somebody_says_alive(run: Run, monkeypatch: pytest.
     ran = run("outage", "declare", "worker", "--off", "--by", "ann", "--yes")
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.startswith(
-        "ebbtide: db-2 has declared that worker lives, and that wins: ask, then take it"
+        "ebbtide: db-2 has declared worker alive, so it cannot be declared off: ask them, then"
     )
 
 

@@ -55,7 +55,7 @@ async def test_a_statement_and_its_end(rights: Path, kubelet: Kubelet) -> None:
     mark = lease["spec"]["renewTime"]
     more = ("--for", "2h", "--reason", "the rack is dark")
     ran = await declare(rights, "--off", "--by", "ann", *more, "--yes")
-    told = "declared: worker is off, says ann; 'ebbtide outage status worker' shows what follows\n"
+    told = "declared: worker is off, by ann; 'ebbtide outage status worker' shows what follows\n"
     assert (ran.code, ran.out) == (0, told)
     # The command has printed the node's state.
     for each in (kubelet.uid, "boot-1", mark, "Unknown", "2 h"):
@@ -102,7 +102,7 @@ async def test_a_node_of_the_same_name(rights: Path, kubelet: Kubelet) -> None:
         await kubelet.register()
         await kubelet.unheard()
         said = outage_declare.statement_of(seen, "ann", 60, "")
-        with pytest.raises(Refused, match="was made anew meanwhile"):
+        with pytest.raises(Refused, match="was deleted and made anew meanwhile"):
             await outage_declare.write_off(cluster, "worker", seen, said)
     assert DECLARED_ANNOTATION not in await kubelet.annotations()
 
