@@ -708,11 +708,11 @@ def _delete_ended(state: PodState, event: f.OrderEnded, now: int) -> Result:
     if not (state.deleted and reason.startswith(f.API_ANSWERED)):
         return state, [d.DeleteRefused(uid=uid, reason=reason)]
     # The earlier deletion goes on, so its grace counts again.
-    until_ns, hurried = state.earlier_until_ns, state.hurried
+    until_ns = state.earlier_until_ns
     downs = tuple(
         replace(
             down,
-            deadline_ns=until_ns if hurried else down.deadline_ns,
+            deadline_ns=until_ns if state.hurried else down.deadline_ns,
             kill_at_ns=max(down.kill_at_ns, overdue_ns(state.begun_ns, until_ns, down.limit_ns)),
         )
         for down in state.downs
@@ -723,7 +723,7 @@ def _delete_ended(state: PodState, event: f.OrderEnded, now: int) -> Result:
         grace_ns=until_ns - state.begun_ns,
         delete_until_ns=until_ns,
         hurried=False,
-        finding="" if hurried else state.finding,
+        finding="",
     )
     return state, [d.DeleteRefused(uid=uid, reason=reason, earlier_until_ns=until_ns)]
 
