@@ -470,7 +470,7 @@ class OutageFold(EpisodeFold):
     @meaning(o.PowerOffGivenUp)
     def power_off_given_up(self, event: o.PowerOffGivenUp) -> None:
         times = plural(event.ordered, "order")
-        text = f"the machine is not switched off any more, after {times}: {event.reason}"
+        text = f"power-off given up after {times}: {event.reason}"
         self.alarm("power-off-given-up", text)
 
     @meaning(o.DetachForced)
