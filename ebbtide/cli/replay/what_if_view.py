@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -41,8 +41,9 @@ def what_if_tables(shutdown: ShutdownRecord, words: Sequence[str], found: Compar
         if side.support.why
         and (side.change != "same" or side.outcomes[0] != side.outcomes[1] or not side.then)
     ]
-    runs = (found.then, found.best, found.worst)
-    then, best, worst = (outcomes_text(_outcomes(run)) or "no pods" for run in runs)
+    counts = (_recorded(shutdown), _outcomes(found.best), _outcomes(found.worst))
+    then, best, worst = (outcomes_text(each) or "no pods" for each in counts)
+    fates = {pod.uid: pod.fate for pod in shutdown.pods}
     totals = [
         ("total", f"{_time_text(found.then.total_ns)} -> {_interval_text(found.total)}"),
         ("granted", f"{span(found.then.grant_ns)} -> {span(found.worst.grant_ns)}"),
@@ -65,11 +66,15 @@ def what_if_tables(shutdown: ShutdownRecord, words: Sequence[str], found: Compar
         Text(""),
         NarrowTable(_WAVE_HEADINGS, map(_wave_row, found.waves), right=_NUMBERS),
         Text(""),
-        NarrowTable(_POD_HEADINGS, map(_pod_row, found.pods), right=_NUMBERS),
+        NarrowTable(_POD_HEADINGS, [_pod_row(side, fates) for side in found.pods], right=_NUMBERS),
         *([Text("")] if whys or remarks else []),
         *whys,
         *remarks,
     )
+
+
+def _recorded(shutdown: ShutdownRecord) -> dict[str, int]:
+    return dict(sorted(shutdown.summary.pods.items()))
 
 
 def _outcomes(run: Outline) -> dict[str, int]:
@@ -94,7 +99,7 @@ def _wave_row(wave: WaveSide) -> tuple[str, ...]:
     )
 
 
-def _pod_row(side: PodSide) -> tuple[str, ...]:
+def _pod_row(side: PodSide, fates: Mapping[str, str]) -> tuple[str, ...]:
     then, now = side.then, side.best or side.pod
     was = "-" if then is None else str(then.wave)
     # Between a graceful best and a worst where SIGKILL fails, a kill is possible.
@@ -107,7 +112,7 @@ def _pod_row(side: PodSide) -> tuple[str, ...]:
         was if then is not None and then.wave == now.wave else f"{was} -> {now.wave}",
         "-" if then is None else _time_text(then.grace_ns),
         "-" if then is None else _time_text(took_ns(then)),
-        _fate(then),
+        "-" if then is None else fates.get(then.uid, "unknown"),
         _interval_text(side.now(lambda pod: pod.grace_ns)),
         _interval_text(side.now(took_ns)),
         ", ".join((first, *others[:-1])) + (f" or {others[-1]}" if others else ""),
@@ -141,7 +146,9 @@ def what_if_document(shutdown: ShutdownRecord, words: Sequence[str], found: Comp
     this evidence, ``perhapsSaved`` and ``perhapsLost`` are not: UIDs. ``expectedSaved`` and ``expectedLost``
     count the certain ones, and the chances of the others.
     """
-    runs = {"then": found.then, "best": found.best, "worst": found.worst}
+    then, best, worst = found.then, found.best, found.worst
+    counts = (_recorded(shutdown), _outcomes(best), _outcomes(worst))
+    runs = dict(zip(("then", "best", "worst"), zip((then, best, worst), counts, strict=True), strict=True))
     totals_ns = (found.then.total_ns, *found.total.bounds)
     return document(
         "WhatIf",
@@ -150,8 +157,8 @@ def what_if_document(shutdown: ShutdownRecord, words: Sequence[str], found: Comp
         changed=words,
         same=found.is_same,
         **{
-            name: json_object({each: getattr(run, each) for each in _OF_RUN} | {"pods": _outcomes(run)})
-            for name, run in runs.items()
+            name: json_object({each: getattr(run, each) for each in _OF_RUN} | {"pods": pods})
+            for name, (run, pods) in runs.items()
         },
         total=dict(zip(("then", "low", "high"), map(json_seconds, totals_ns), strict=True)),
         **{each.replace("-", "_"): [side.pod.uid for side in found.changed(each)] for each in CHANGES},

@@ -149,6 +149,10 @@ def check(run: Run, folder: Path, mode: NodeMode, seed: int) -> None:
     for shutdown, account in listed.items():
         assert night.blamed(shutdown) == account
         assert night.reported(shutdown, account.outcome) == account
+        assert (
+            counted(night.json("replay", "what-if", shutdown, "--grant", "20s")["then"]["pods"])
+            == account.pods
+        )
     last = list(listed.values())[-1]
     assert of_row(night.json("status", "--runtime", folder)["lastShutdown"]) == last
     # The metrics: sums of all shutdowns, and the last one.
