@@ -66,7 +66,7 @@ def perform(command: str, folder: Path) -> tuple[int, str]:
     done = subprocess.run(
         ["bash", "-o", "pipefail", "-c", command],
         cwd=ROOT,
-        env={**os.environ, "PATH": path, "OUT": str(folder), "COLUMNS": "120"},
+        env={**os.environ, "PATH": path, "OUT": str(folder), "COLUMNS": "120", "PYTHONUNBUFFERED": ""},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

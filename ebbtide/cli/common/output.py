@@ -336,4 +336,6 @@ def show_document(document: Any, output: str) -> None:
 
 def remark(text: str) -> None:
     """Progress or a remark; never part of the result."""
+    # In one pipe with the result, in order.
+    print(end="", flush=True)
     print(visible(text), file=sys.stderr)
