@@ -42,6 +42,7 @@ PACKAGES = {
     *("attr", "attrs", "idna", "outcome", "sniffio", "sortedcontainers", "typing_extensions"),
     #: From extension modules and site-packages' start-up, not from our imports.
     *("_cython_3_1_4", "_distutils_hack", "cython_runtime", "coverage", "__main__", "a1_coverage"),
+    "sitecustomize",
 }
 
 #: Modules of the standard library and of ours that an idle daemon does not need.
