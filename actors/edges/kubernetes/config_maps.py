@@ -404,8 +404,9 @@ class ConfigMapStorage:
         self.source = ConfigMapSource(self.location)
         #: By number, without data; also pieces that wait for their deletion.
         self._index: dict[int, Piece] = {}
-        #: As objects, by number.
+        #: As objects, by number, from the journal's first piece on; and their sum.
         self._sizes: dict[int, int] = {}
+        self._bytes = 0
         #: 0 before the journal was read.
         self._next = 0
         self._last = self._proved = (0, "")
@@ -428,15 +429,21 @@ class ConfigMapStorage:
         self._sizes = {each.number: len(each.data) + PIECE_BYTES for each in chain}
         if chain:
             self._last = self._proved = (chain[-1].number, chain[-1].uid)
-            self._first = self._said_first = chain[-1].first
+            self._said_first = chain[-1].first
             self._hash = chain[-1].hash
+        self._begin_at(self._said_first)
         self._next = read.free_after(self._last[0])
         self.source.load(read, self._first)
 
     def begin_anew(self) -> None:
         """The next piece is the journal's first."""
-        self._first = self._next
+        self._begin_at(self._next)
         self.source.load(Pieces())
+
+    def _begin_at(self, first: int) -> None:
+        self._first = first
+        self._sizes = {number: size for number, size in self._sizes.items() if number >= first}
+        self._bytes = sum(self._sizes.values())
 
     async def release(self) -> None:
         """No lock is held."""
@@ -499,6 +506,7 @@ class ConfigMapStorage:
         self._next, self._last, self._said_first = piece.number + 1, (piece.number, found.uid), first
         self._hash, self._index[piece.number] = piece.hash, found._replace(data=b"")
         self._sizes[piece.number] = len(data) + PIECE_BYTES
+        self._bytes += len(data) + PIECE_BYTES
 
     async def confirm(self) -> None:
         """Afterwards the next leader will read all that was appended. Raises Fenced, OSError."""
@@ -529,7 +537,7 @@ class ConfigMapStorage:
         newest = max((number for number, each in self._index.items() if each.segment == name), default=0)
         if newest >= self._proved[0]:
             raise OSError(errno.EBUSY, "the journal's last segment stays", name)
-        self._first = max(self._first, newest + 1)
+        self._begin_at(max(self._first, newest + 1))
         await self.delete_excluded()
 
     async def delete_excluded(self) -> None:
@@ -566,8 +574,7 @@ class ConfigMapStorage:
     @property
     def fill(self) -> float:
         """Above 1 the journal begins anew: a kubelet can cause records without an end."""
-        there = sum(size for number, size in self._sizes.items() if number >= self._first)
-        return there / JOURNAL_BYTES_MAX
+        return self._bytes / JOURNAL_BYTES_MAX
 
     @property
     def blocked(self) -> str:
