@@ -277,6 +277,10 @@ class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     def uuid_problem(self) -> str:
         return "" if self.bound else self.machine.uuid_problem
 
+    @property
+    def not_proved(self) -> str:
+        return UNPROVED.get(self.uuid_problem, NOT_PROVED)
+
 
 KEPT_FIELDS = (
     *("node", "node_uid", "effect", "dry_run", "reminder_ns", "power_off_ns", "resource"),
@@ -507,7 +511,7 @@ def _consider(state: OutageState, now: int) -> Result:
     elif not state.proof or state.proof_until_ns <= now:
         if _switch_ns(state) <= now:
             return _switch_off(state, now)
-        why = TAKEN_AWAY if state.removed else UNPROVED.get(state.uuid_problem, NOT_PROVED)
+        why = TAKEN_AWAY if state.removed else state.not_proved
     elif state.ready == "True":
         why = IS_READY
     elif state.dry_run:
@@ -557,7 +561,7 @@ def _switch_ns(state: OutageState) -> int:
 def _switch_off(state: OutageState, now: int) -> Result:
     if why := STILL_NOT_PROVED if state.switched >= POWER_OFFS_MAX else state.uuid_problem:
         after, orders = _permit_back(replace(state, gave_up=True))
-        after, waits = _wait(after, UNPROVED.get(state.uuid_problem, NOT_PROVED))
+        after, waits = _wait(after, state.not_proved)
         return after, [*orders, o.PowerOffGivenUp(ordered=state.switched, reason=why), *waits]
     if state.dry_run:
         return _wait(replace(state, gave_up=True), DRY_POWER_OFF)
@@ -797,8 +801,7 @@ def _no_proof(state: OutageState, event: Event, now: int) -> Result:
     state = replace(state, proof="")
     if state.phase != "suspected":
         return state, ()
-    why = UNPROVED.get(state.uuid_problem, NOT_PROVED)
-    return _calm(state, now) or _wait(state, why, wake_ns=state.wake_ns)
+    return _calm(state, now) or _wait(state, state.not_proved, wake_ns=state.wake_ns)
 
 
 # --- out of service
@@ -850,7 +853,7 @@ def _recovered(state: OutageState) -> Result:
 
 
 def _listed(state: OutageState, event: o.WorkListed, now: int) -> Result:
-    """Each pod's or volume's actor finds out what is gone."""
+    """The pods' and volumes' own actors find out which are gone."""
     known = dict.fromkeys(state.followed)
     places: dict[tuple[str, str], int] = {}
     effect = state.effect if state.phase in TAINTED else ""

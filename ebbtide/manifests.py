@@ -64,6 +64,7 @@ HEADERS_MAX = 128
 URL_PART_LENGTH_MAX = 8192
 
 _PORT_NAME = re.compile(r"|(?=.*[a-z])(?!.*--)[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?")
+_SIGNAL = re.compile("SIG[A-Z0-9]+")
 #: The API does not take all of Linux's 64 signals.
 _REALTIME_SIGNAL = re.compile(r"SIGRTMIN\+([1-9]|1[0-5])|SIGRTMAX-([1-9]|1[0-4])|SIGRTMIN|SIGRTMAX")
 _WINDOWS_SIGNALS = ("SIGTERM", "SIGKILL")
@@ -72,7 +73,7 @@ _RFC3339 = re.compile(r"[0-9-]{10}T[0-9:]{8}(\.[0-9]+)?(Z|[-+][0-9]{2}:[0-9]{2})
 
 
 def _stop_signal(text: str) -> str:
-    names = _REALTIME_SIGNAL if text.startswith("SIGRT") else re.compile("SIG[A-Z0-9]+")
+    names = _REALTIME_SIGNAL if text.startswith("SIGRT") else _SIGNAL
     if not names.fullmatch(text) or not signal_number(text):
         raise ValueError
     return text

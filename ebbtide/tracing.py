@@ -72,7 +72,7 @@ class TracingEdge(SideProcess):
         return environment_of_children(OTLP_VARIABLES)
 
     async def _send(self) -> None:
-        # The journal's frames show what is durable, but not for the last records.
+        # The journal's frames show which records are durable, except the last ones.
         await self._write(self._job)
         sent_seq = 0
         while True:

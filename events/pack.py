@@ -54,7 +54,7 @@ _ZIP_ERRORS = (
     struct.error,
     EOFError,
     LookupError,
-    # Also NotImplementedError and RecursionError.
+    # NotImplementedError and RecursionError are RuntimeErrors.
     RuntimeError,
     OverflowError,
     ValueError,

@@ -1,6 +1,6 @@
 """Sends the traces of a journal and keeps a cursor.
 
-Spans leave in the order of the records that end them, so one record's number shows what is settled.
+It sends spans in the order of the records that end them. So one record's number is the cursor.
 """
 
 from __future__ import annotations

@@ -386,7 +386,7 @@ _OF_SUBJECTS = ("recovering", "following")
 
 
 def _last_subject(outage: OutageRecord, phase: Phase, ended_ns: int) -> tuple[Segment, ...]:
-    """The last one to end, of those that were open in the phase."""
+    """Of the subjects that were open in the phase, the last to end."""
     if phase.what not in _OF_SUBJECTS:
         return ()
     ends = [

@@ -323,7 +323,7 @@ def listed(url: str, folder: str | None = None) -> Iterator[Any]:
             before, node = node, found[0] if (found := _NODE.match(info["path"])) else ""
             count = count + 1 if node == before else 1
             if node and count > NODE_OBJECTS_MAX:
-                after = f"{node}0"  # the first name behind those that go on with a slash
+                after = f"{node}0"  # sorts after all of the node's: "0" follows "/"
                 break
         else:
             return

@@ -274,7 +274,7 @@ class StoreSink(Sink):
         self.sources, self._store, self._putter, self._daemon = sources, store, putter, daemon
         self._keep = keep
         self.shipped = found
-        #: Without an entry, oldest first; and those that this process gave up, with the reason.
+        #: Segments without an entry, oldest first; and segments given up, with the reason.
         self._open: list[Segment] = []
         self._passed_over: dict[str, str] = {}
 

@@ -157,7 +157,7 @@ def _episode(record: EpisodeRecord, fold: EpisodeFold, pods: Mapping[str, int]) 
 
 
 def headless_episode(history: History) -> int | None:
-    """The number of the episode in the middle of which the history begins."""
+    """The episode whose begin the history lacks."""
     for batch in history.batches():
         # The first fact may belong to an episode that it closes.
         first = next((raw for raw in batch.records if raw.episode), None)

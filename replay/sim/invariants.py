@@ -333,7 +333,7 @@ def _undisturbed(view: BootView, from_ns: int, to_ns: int) -> bool:
 
 
 def _orderly_releases(view: BootView) -> list[Happening]:
-    """Those that no person asked for."""
+    """Releases without a person's request."""
     asked_ns = min((seen.at_ns for seen in view.of("release-asked")), default=view.ended_ns + 1)
     releases = [] if view.hurt else view.of("release")
     lock = decisions.ReleaseLock.__name__

@@ -207,7 +207,7 @@ class Bus:
                     descriptor.close()
 
     async def _read(self, length: int, descriptors: list[FileDescriptor]) -> bytes:
-        """``descriptors`` takes those that come with the bytes."""
+        """Appends the descriptors that come with the bytes."""
         parts = []
         while length:
             # Not beyond this message: descriptors come with a message's first bytes.

@@ -66,7 +66,7 @@ def seen_attachment(made: Object) -> AttachmentView:
     return WorkView().project_attachment(msgspec.convert(made, AttachmentObject))
 
 
-# --- what is kept of a pod
+# --- the kept fields of a pod
 
 FOR_A_WHILE = tolerating(effect="NoExecute", tolerationSeconds=300)
 
@@ -154,7 +154,7 @@ def test_why_a_pod_is_not_ready(status: Object, words: str) -> None:
     assert seen(pod("a", status=status)).waiting == words
 
 
-# --- what is kept of an attachment
+# --- the kept fields of an attachment
 
 
 REFUSES = "its driver refuses"
@@ -185,7 +185,7 @@ def test_what_an_attachment_waits_for(made: Object, error: str, *, unheard: bool
     assert (found.name, found.node, found.volume, found.driver) == ("a", "worker", "pv-a", "csi.example.test")
 
 
-# --- what is kept of a volume
+# --- the kept fields of a volume
 
 
 @pytest.mark.parametrize(
